@@ -40,11 +40,11 @@ async def main(into: Path) -> None:
         raise SystemExit("Chromium is not installed; run `make install-system`")
     _clear(into)
     async with launched() as browser:
-        with tempfile.TemporaryDirectory(prefix="mainspring-screenshots-") as folder:
+        with tempfile.TemporaryDirectory(prefix="shop-") as folder:
             async with dev(Path(folder)) as running:
                 empty = {name_of(path) + "-empty": path for path in SHOWN_EMPTY}
                 await _take(Site(running, browser), empty, into)
-        with tempfile.TemporaryDirectory(prefix="mainspring-screenshots-") as folder:
+        with tempfile.TemporaryDirectory(prefix="shop-") as folder:
             async with company(Path(folder)) as shop:
                 async with shop.client() as client:
                     scene = await scene_of(client)
@@ -90,10 +90,7 @@ async def _screenshot(page: Page) -> bytes:
 
 def name_of(route: str) -> str:
     """Return the file name of a route: `/jobs/{ref}/ledger` is job-ledger, `/` is now."""
-    words = [word for word in route.replace(":", "-").split("/") if word]
-    if len(words) > 1 and words[1] == "{ref}":
-        words = [words[0].removesuffix("s"), *words[2:]]
-    return "-".join(words) or "now"
+    return route.replace(":", "-").replace("s/{ref}", "").strip("/").replace("/", "-") or "now"
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ const bounds = () => {
 
 function mark() {
   const [from, to] = first ? bounds() : ["", ""];
-  for (const cell of cells) cell.classList.toggle("picked", first !== last && cell.dataset.at >= from && cell.dataset.to <= to);
+  for (const cell of cells) cell.classList.toggle("spanned", first !== last && cell.dataset.at >= from && cell.dataset.to <= to);
 }
 
 // Fingers scroll: they have the form.
