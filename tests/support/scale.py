@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -30,11 +31,15 @@ INSERT INTO history (execution_id, job_id, tenant_id, version, priority, attempt
                      due_at, queued_at, started_at, finished_at, duration_ms, error)
 SELECT execution_id(lpad(to_hex(floor(extract(epoch FROM at) * 1000)::bigint), 12, '0'), job, n::text), job, 1, 1, 5, 1,
        CASE WHEN n % $2 = 0 THEN (ARRAY['failed', 'timed_out', 'lost'])[1 + n / $2 % 3] ELSE 'succeeded' END,
-       CASE WHEN n % 2 = 0 THEN 'fire' ELSE 'manual' END, 'short', at, at, at, at, at + interval '1 s', 1000,
-       CASE WHEN n % $2 = 0 THEN 'no such row' END
+       CASE WHEN n % 2 = 0 THEN 'fire' ELSE 'manual' END, 'short', at, at, at, at, least(at + interval '1 s', now),
+       1000, CASE WHEN n % $2 = 0 THEN 'no such row' END
 FROM generate_series(1, $3::int) n
 CROSS JOIN LATERAL (SELECT ($1::uuid[])[1 + n % cardinality($1::uuid[])]) AS j (job)
-CROSS JOIN LATERAL (SELECT db_now() - n * interval '4 s' - interval '1 s') AS t (at)
+CROSS JOIN (SELECT db_now() AS now, date_trunc('day', db_now()) AS today) AS clock
+-- As many rows on each of four days, also if today has just begun: PostgreSQL reads small tables sequentially.
+CROSS JOIN LATERAL (SELECT n / 50 % 4 AS back, n::float8 / $3 AS part) AS drawn
+CROSS JOIN LATERAL (SELECT CASE back WHEN 0 THEN today + (now - today) * part
+                           ELSE today - back * interval '1 day' + part * interval '86390 s' END) AS t (at)
 """
 BURY = """
 INSERT INTO dead_letters (dead_letter_id, tenant_id, job_id, version, ended_as, trigger, queue, fingerprint, fire_at,
@@ -58,6 +63,7 @@ CROSS JOIN (SELECT db_now() + CASE $3 WHEN 'queued' THEN interval '-1 hour' ELSE
 async def fill(connection: Connection, job_ids: Sequence[UUID], *, ended: int, failed_each: int, live: int) -> None:
     """Insert ended executions of the last days, dead letters, and executions that wait or are queued."""
     await connection.execute(PAST_DAYS)
+    await connection.execute("UPDATE jobs SET active_from = db_now() - interval '5 days'")
     await connection.execute(FILL, list(job_ids), failed_each, ended)
     await connection.execute(BURY, list(job_ids), live)
     for state in ("waiting", "queued"):
@@ -66,7 +72,7 @@ async def fill(connection: Connection, job_ids: Sequence[UUID], *, ended: int, f
 
 
 class Asked:
-    """Every statement that is asked of the server's database while it listens."""
+    """Every statement that requests ask of the server's database while it listens; those of duties are left out."""
 
     def __init__(self, database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
         self.statements: dict[str, tuple[Any, ...]] = {}
@@ -74,13 +80,18 @@ class Asked:
         def note(record: Any) -> None:
             self.statements[record.query] = record.args
 
-        listen(database, "connection", note, monkeypatch)
-        listen(database, "reading", note, monkeypatch)
+        listen(database, "connection", note, monkeypatch, _in_request)
+        listen(database, "reading", note, monkeypatch, _in_request)
 
     def reads(self) -> list[tuple[str, tuple[Any, ...]]]:
         """The statements that read, with their last arguments."""
         found = [(query, args) for query, args in self.statements.items() if "EXPLAIN" not in query]
         return [(query, args) for query, args in found if query.lstrip().upper().startswith(("SELECT", "WITH", "--"))]
+
+
+def _in_request() -> bool:
+    task = asyncio.current_task()
+    return task is not None and "run_asgi" in getattr(task.get_coro(), "__qualname__", "")
 
 
 def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:

@@ -36,7 +36,7 @@ async def test_the_start_page_and_the_list_of_jobs_scan_no_history(
         for n in range(JOBS)
     ]
     async with cluster.database.connection() as connection:
-        await fill(connection, ids, ended=ENDED, failed_each=40, live=LIVE)
+        await fill(connection, ids, ended=ENDED, failed_each=41, live=LIVE)
     asked = Asked(cluster.database, monkeypatch)
     for place in PLACES:
         answer = await browser.get(
