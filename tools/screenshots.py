@@ -1,14 +1,15 @@
-"""Take screenshots of every page for the documentation: empty and with data, light and dark.
+"""Take screenshots of every page for the documentation: empty and with data, light and dark, and some on a phone.
 
 Run as `make screenshots`. It starts an empty server and the shop of examples/company, and writes PNGs, reduced to a
-palette, into docs/images. File names
-and sizes are fixed; times are those of the day it runs.
+palette, into docs/images, or into the folder that is given. File names and sizes are fixed; times are those of the day
+it runs.
 """
 
 from __future__ import annotations
 
 import asyncio
 import io
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any, cast
@@ -24,36 +25,50 @@ from tests.support.processes import dev
 from tools.tree import ROOT
 
 FOLDER = ROOT / "docs" / "images"
-SIZE = {"width": 1280, "height": 800}
+DESK, PHONE = {"width": 1440, "height": 900}, {"width": 390, "height": 844}
 COLORS = 256
 SHOWN_EMPTY = ("/", "/jobs", "/executions", "/workflows", "/failures", "/queues", "/workers", "/channels", "/settings")
+ON_A_PHONE = ("/", "/jobs", "/jobs/{ref}", "/executions/{ref}", "/runs/{ref}", "/calendar", "/failures", "/queues")
+MORE = {"calendar-agenda": "/calendar?view=agenda"}
 LEFT_OUT = ("/search", "/failures/plan", "/jobs/{ref}/rollback")
 SETTLED = """() => !document.body.dataset.stream || document.getElementById("live").hidden
   || document.getElementById("live-word").textContent === 'Live'"""
 
 
-async def main() -> None:
+async def main(into: Path) -> None:
     if program() is None:
         raise SystemExit("Chromium is not installed; run `make install-system`")
-    FOLDER.mkdir(exist_ok=True)
-    for old in FOLDER.glob("*.png"):
-        old.unlink()
+    _clear(into)
     async with launched() as browser:
-        with tempfile.TemporaryDirectory(prefix="mainspring-screenshots-") as folder:
+        with tempfile.TemporaryDirectory(prefix="shop-") as folder:
             async with dev(Path(folder)) as running:
-                await _take(Site(running, browser), {name_of(path) + "-empty": path for path in SHOWN_EMPTY})
-        with tempfile.TemporaryDirectory(prefix="mainspring-screenshots-") as folder:
+                empty = {name_of(path) + "-empty": path for path in SHOWN_EMPTY}
+                await _take(Site(running, browser), empty, into)
+        with tempfile.TemporaryDirectory(prefix="shop-") as folder:
             async with company(Path(folder)) as shop:
                 async with shop.client() as client:
                     scene = await scene_of(client)
-                wanted = [route for route in paths() if route not in LEFT_OUT]
-                await _take(Site(shop, browser), {name_of(r): scene.path(r) + QUERIES.get(r, "") for r in wanted})
-    total = sum(file.stat().st_size for file in FOLDER.glob("*.png"))
-    print(f"{len(list(FOLDER.glob('*.png')))} screenshots, {total / 1e6:.1f} MB, in docs/images")
+                address = {r: scene.path(r) + QUERIES.get(r, "") for r in paths() if r not in LEFT_OUT}
+                await _take(Site(shop, browser), {name_of(r): a for r, a in address.items()} | MORE, into)
+                small = {name_of(r) + "-phone": address[r] for r in ON_A_PHONE}
+                small |= {name + "-phone": path for name, path in MORE.items()}
+                await _take(Site(shop, browser), small, into, PHONE)
+    print(_summary(into))
 
 
-async def _take(site: Site, wanted: dict[str, str]) -> None:
-    async with site.visitor(viewport=SIZE, timezone_id="Europe/Berlin", reduced_motion="reduce") as (context, _):
+def _clear(into: Path) -> None:
+    into.mkdir(exist_ok=True)
+    for old in into.glob("*.png"):
+        old.unlink()
+
+
+def _summary(into: Path) -> str:
+    sizes = [file.stat().st_size for file in into.glob("*.png")]
+    return f"{len(sizes)} screenshots, {sum(sizes) / 1e6:.1f} MB, in {into}"
+
+
+async def _take(site: Site, wanted: dict[str, str], into: Path, size: dict[str, int] = DESK) -> None:
+    async with site.visitor(viewport=size, timezone_id="Europe/Berlin", reduced_motion="reduce") as (context, _):
         page = await context.new_page()
         for name, address in wanted.items():
             answer = await context.request.get(address, headers={"accept": "text/html"})
@@ -63,7 +78,7 @@ async def _take(site: Site, wanted: dict[str, str]) -> None:
             await page.wait_for_function(SETTLED)
             for scheme in ("light", "dark"):
                 await page.emulate_media(color_scheme=cast(Any, scheme))
-                (FOLDER / f"{name}-{scheme}.png").write_bytes(await _screenshot(page))
+                (into / f"{name}-{scheme}.png").write_bytes(await _screenshot(page))
 
 
 async def _screenshot(page: Page) -> bytes:
@@ -75,11 +90,8 @@ async def _screenshot(page: Page) -> bytes:
 
 def name_of(route: str) -> str:
     """Return the file name of a route: `/jobs/{ref}/ledger` is job-ledger, `/` is now."""
-    words = [word for word in route.replace(":", "-").split("/") if word]
-    if len(words) > 1 and words[1] == "{ref}":
-        words = [words[0].removesuffix("s"), *words[2:]]
-    return "-".join(words) or "now"
+    return route.replace(":", "-").replace("s/{ref}", "").strip("/").replace("/", "-") or "now"
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    asyncio.run(main(Path(sys.argv[1]) if len(sys.argv) > 1 else FOLDER))

@@ -104,3 +104,30 @@ async def test_a_job_is_changed_cancelled_and_deleted(empty_site: Site, page: Pa
     await page.locator("dialog[open]").get_by_role("button", name="Delete lasting").click()
     await page.wait_for_url(re.compile(r"/jobs(\?|$)"))
     await expect(page.locator("tbody td.name", has_text="lasting")).to_have_count(0)
+
+
+async def test_hours_of_the_calendar_are_dragged_over_to_list_their_fires(empty_site: Site, page: Page) -> None:
+    """The form below does the same, without a mouse and without script."""
+    async with empty_site.running.client() as client:
+        await client.create_job({"name": "dragged", "task": {"kind": "noop"}, "schedule": {"cron": "20 * * * *"}})
+    await page.goto("/calendar", wait_until="load")
+    await expect(page.get_by_text("Or drag over the hours.")).to_be_visible()
+    await expect(page.locator(".heat .now-line")).to_have_count(1)
+    tomorrow = page.locator(".heat tbody tr td:nth-child(10)")
+    await tomorrow.nth(3).hover()
+    await page.mouse.down()
+    await tomorrow.nth(4).hover()
+    await tomorrow.nth(5).hover()
+    await expect(page.locator(".heat .spanned")).to_have_count(3)
+    async with page.expect_event("load"):
+        await page.mouse.up()
+    fires = page.locator("#range .agenda tbody tr")
+    await expect(fires).to_have_count(3)
+    await expect(fires.first).to_contain_text("dragged")
+    await expect(page.locator(".heat .chosen")).to_have_count(3)
+    begin = await page.get_by_label("From", exact=True).input_value()
+    assert begin.endswith("T03:00")
+    await page.get_by_label("To", exact=True).fill(f"{begin[:11]}05:00")
+    async with page.expect_event("load"):
+        await page.get_by_role("button", name="List fires").click()
+    await expect(fires).to_have_count(2)

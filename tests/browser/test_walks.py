@@ -1,15 +1,26 @@
-"""From the start page to the fix in at most four clicks: a failing job, an approval, a blackout, a late job."""
+"""From the start page to the fix in at most four clicks.
+
+A failing job, an approval, a blackout, a late job, a queue without workers. Every step after the start page is a click
+of the reader that is counted; afterwards the verdict of the start page is good again.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import os
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
-from playwright.async_api import Locator, Page, expect
+from playwright.async_api import Browser, Locator, Page, expect
 
 from mainspring import wire
 from mainspring.manifest import read_workflows
 from tests.browser.conftest import Site
+from tests.support.processes import Dev, dev, until_async
 
 pytestmark = pytest.mark.anyio
 
@@ -26,18 +37,60 @@ spec:
 
 
 class Walk:
-    """Clicks of a reader who starts at the start page."""
+    """Clicks of a reader who starts at the start page, and gets from page to page by clicks alone."""
 
     def __init__(self, page: Page) -> None:
         self.page, self.clicks = page, 0
 
+    async def begin(self) -> None:
+        await self.page.goto("/")
+
     async def click(self, what: Locator) -> None:
+        """A click that stays on the page, or opens a dialog in it."""
         self.clicks += 1
         assert self.clicks <= MAX_CLICKS
         await what.click()
 
+    async def follow(self, what: Locator) -> None:
+        """A click that leads to another page; its scripts have run afterwards."""
+        async with self.page.expect_event("load"):
+            await self.click(what)
+
     def row(self, name: str) -> Locator:
         return self.page.locator("#needs-you li", has_text=name)
+
+    async def end(self) -> None:
+        """The start page says that nothing needs a person."""
+        await self.page.goto("/")
+        await expect(self.page.locator("h1.verdict.good")).to_contain_text("All is well")
+        await expect(self.page.locator("#needs-you .count")).to_have_count(0)
+
+
+@asynccontextmanager
+async def worker_by(command: str, running: Dev) -> AsyncIterator[None]:
+    """The worker that a command of the page starts, with a token of its own."""
+    async with running.client() as client:
+        token = (await client.issue_worker_token(wire.NewWorkerToken(name="walk", queues=["gpu"]))).token
+    known = {"MAINSPRING_URL": f"http://127.0.0.1:{running.port}", "MAINSPRING_TOKEN": token}
+    program = [sys.executable, "-m", "mainspring.cli.main", *command.split()[1:]]
+    folder = running.folder / "worker"
+    folder.mkdir()
+    with (folder / "screen.txt").open("wb") as screen:
+        process = await asyncio.create_subprocess_exec(
+            *program, cwd=folder, env={**os.environ, **known}, stdout=screen, stderr=screen
+        )
+    try:
+        yield
+    finally:
+        process.terminate()
+        await process.wait()
+
+
+@pytest.fixture
+async def narrow_site(chromium: Browser, tmp_path: Path) -> AsyncIterator[Site]:
+    """A server whose worker has one slot."""
+    async with dev(tmp_path, "--slots", "1") as running:
+        yield Site(running, chromium)
 
 
 async def test_a_failing_job_is_replayed(empty_site: Site, page: Page) -> None:
@@ -49,15 +102,15 @@ async def test_a_failing_job_is_replayed(empty_site: Site, page: Page) -> None:
         made = await client.trigger("ledger")
         await client.wait(made.execution_id, timeout_s=60)
     walk = Walk(page)
-    await page.goto("/")
+    await walk.begin()
+    await expect(page.locator("h1.verdict.bad")).to_contain_text("1 job failing")
     await expect(walk.row("ledger")).to_contain_text("exit code 1")
-    await walk.click(walk.row("ledger").get_by_role("link", name="Investigate"))
+    await walk.follow(walk.row("ledger").get_by_role("link", name="Investigate"))
     await expect(page.get_by_role("group", name="Error")).to_contain_text("exit code 1")
     flag.touch()
-    await walk.click(page.get_by_role("button", name="Replay"))
+    await walk.follow(page.get_by_role("button", name="Replay"))
     await expect(page.locator("#head .state")).to_contain_text("succeeded")
-    await page.goto("/")
-    await expect(walk.row("ledger")).to_have_count(0)
+    await walk.end()
 
 
 async def test_an_approval_is_given(empty_site: Site, page: Page) -> None:
@@ -66,13 +119,12 @@ async def test_an_approval_is_given(empty_site: Site, page: Page) -> None:
             await client.apply_workflow(spec)
         run = await client.start_run("release")
         walk = Walk(page)
-        await page.goto("/")
+        await walk.begin()
         await expect(walk.row("release / sign")).to_contain_text("Release b42?")
         await walk.click(walk.row("release / sign").get_by_role("link", name="Approve…"))
-        await walk.click(page.locator("dialog").get_by_role("button", name="Approve sign"))
+        await walk.follow(page.locator("dialog").get_by_role("button", name="Approve sign"))
         assert (await client.wait(run.run_id, timeout_s=60)).state == "succeeded"
-    await page.goto("/")
-    await expect(walk.row("release / sign")).to_have_count(0)
+    await walk.end()
 
 
 async def test_a_blackout_is_ended(empty_site: Site, page: Page) -> None:
@@ -84,29 +136,55 @@ async def test_a_blackout_is_ended(empty_site: Site, page: Page) -> None:
         )
         await client.add_blackout(window)
     walk = Walk(page)
-    await page.goto("/jobs")
+    await walk.begin()
+    await expect(page.locator("h1.verdict.held")).to_contain_text("A blackout holds all fires back")
     await expect(page.locator(".banner")).to_contain_text("a deploy")
-    await page.goto("/")
-    await expect(page.locator("#upcoming")).not_to_contain_text("ticking in 5")
-    await walk.click(page.locator(".banner").get_by_role("button", name="End blackout"))
+    await expect(page.locator("#upcoming")).not_to_contain_text("in 5")
+    await walk.follow(page.locator(".banner").get_by_role("button", name="End blackout"))
     await expect(page.locator(".banner")).to_have_count(0)
     await expect(page.locator("#upcoming")).to_contain_text("ticking")
+    await walk.end()
 
 
-async def test_a_late_job_gets_its_queue_back(empty_site: Site, page: Page) -> None:
-    """No worker serves its queue: the page says which, and the job is moved."""
+async def test_a_late_job_gets_a_slot(narrow_site: Site) -> None:
+    """Its only worker is busy with an execution that hangs: the page names it, and the reader cancels it."""
+    async with narrow_site.running.client() as client, narrow_site.visitor() as (context, _):
+        hanging = {"name": "hanging", "task": {"kind": "shell", "argv": ["sleep", "3000"]}}
+        await client.create_job({**hanging, "retries": {"max": 0}})
+        holder = await client.trigger("hanging")
+
+        async def runs() -> bool:
+            return (await client.execution(holder.execution_id)).state == "running"
+
+        await until_async("a running execution", runs, within_s=60)
+        soon = datetime.now(UTC) + timedelta(seconds=1)
+        await client.create_job({"name": "urgent", "task": {"kind": "noop"}, "schedule": {"at": soon.isoformat()}})
+        walk = Walk(page := await context.new_page())
+        await walk.begin()
+        await expect(page.locator("h1.verdict.bad")).to_contain_text("1 job late")
+        await expect(walk.row("urgent")).to_contain_text("The worker local is busy")
+        await walk.follow(walk.row("urgent").get_by_role("link", name="Open"))
+        reasons = page.get_by_role("group", name="Why it waits")
+        await expect(reasons).to_contain_text("The worker local is busy")
+        await walk.follow(reasons.get_by_role("link", name=str(holder.execution_id)[:18]))
+        await walk.click(page.get_by_role("link", name="Cancel…"))
+        await walk.follow(page.locator("dialog").get_by_role("button", name="Cancel execution"))
+        (urgent,) = (await client.executions(job="urgent")).items
+        assert (await client.wait(urgent.execution_id, timeout_s=60)).state == "succeeded"
+        await walk.end()
+
+
+async def test_a_queue_gets_a_worker(empty_site: Site, page: Page) -> None:
+    """No worker serves it: the page has the command that starts one."""
     async with empty_site.running.client() as client:
-        await client.create_job(
-            {"name": "stranded", "task": {"kind": "noop"}, "queue": "gpu", "schedule": {"every": "1h"}}
-        )
+        await client.create_job({"name": "stranded", "task": {"kind": "noop"}, "queue": "gpu"})
         made = await client.trigger("stranded")
         walk = Walk(page)
-        await page.goto("/")
+        await walk.begin()
+        await expect(page.locator("h1.verdict.bad")).to_contain_text("1 queue without workers")
         await expect(walk.row("gpu")).to_contain_text("no worker serves this queue")
-        await page.goto(f"/executions/{made.execution_id}")
-        await expect(page.get_by_role("group", name="Why it waits")).to_contain_text("No worker serves the queue gpu")
-        await walk.click(page.get_by_role("link", name="Cancel…"))
-        await walk.click(page.locator("dialog").get_by_role("button", name="Cancel execution"))
-        await expect(page.locator("#head .state")).to_contain_text("cancelled")
-    await page.goto("/")
-    await expect(walk.row("gpu")).to_have_count(0)
+        command = await walk.row("gpu").locator("code").inner_text()
+        assert command == "mainspring worker -q gpu"
+        async with worker_by(command, empty_site.running):
+            assert (await client.wait(made.execution_id, timeout_s=60)).state == "succeeded"
+            await walk.end()

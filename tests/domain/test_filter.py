@@ -13,9 +13,8 @@ NOW = 1_800_000_000_000
 
 
 def test_every_field_of_executions() -> None:
-    text = (
-        'state:failed,lost state:queued job:report queue:long since:24h trigger:manual label:team=finance "two words"'
-    )
+    fields = "state:failed,lost state:queued job:report queue:long since:24h ended:1h trigger:manual label:team=finance"
+    text = f'{fields} "two words"'
     assert execution_filter(text, NOW) == ExecutionFilter(
         texts=("two words",),
         states=("failed", "lost", "queued"),
@@ -24,6 +23,7 @@ def test_every_field_of_executions() -> None:
         triggers=("manual",),
         since_ms=NOW - 86_400_000,
         labels={"team": "finance"},
+        ended_ms=NOW - 3_600_000,
     )
 
 

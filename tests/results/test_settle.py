@@ -20,13 +20,12 @@ from mainspring.intake import executions
 from mainspring.results.batch import Report
 from mainspring.results.rescue import rescue_orphans
 from mainspring.results.settle import Settler
-from mainspring.store import executions as store_executions
 from mainspring.store import fires, sessions
 from mainspring.store.db import Database
 from mainspring.store.definitions import Definitions
 from mainspring.telemetry import metrics
 from mainspring.testing.clock import VirtualClock
-from tests.support.settling import TENANT, SettlingBench
+from tests.support.settling import TENANT, SettlingBench, live_by_state
 from tests.support.silent_bus import SilentBus
 
 pytestmark = pytest.mark.anyio
@@ -133,7 +132,7 @@ class Releases(Settler):
 
     async def release(self, job_ids: Any) -> None:
         async with self._database.connection() as connection:
-            live = await store_executions.live_counts(connection, tenant=TENANT)
+            live = await live_by_state(connection)
         self.noted.append((live.get("running", 0), len(set(job_ids))))
         await super().release(job_ids)
 

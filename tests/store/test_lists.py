@@ -12,6 +12,7 @@ from mainspring.domain.schedule.schedule import ScheduleSpec
 from mainspring.intake import jobs as intake
 from mainspring.store import executions, jobs
 from mainspring.store.db import Database, database_now_ms
+from mainspring.store.executions import LiveCounts
 from mainspring.testing.clock import VirtualClock
 
 LAST = UUID(int=(1 << 128) - 1)
@@ -81,3 +82,24 @@ async def test_the_schedules_of_a_tenant_with_many_jobs_are_those_of_any(
         assert len(await jobs.tenant_schedules(connection, tenant=1, limit=2)) == 2
         monkeypatch.setattr(jobs, "WALKED_SCHEDULES", 1)
         assert len(await jobs.tenant_schedules(connection, tenant=1, limit=100)) == 1
+
+
+LIVE = """
+    INSERT INTO executions (execution_id, job_id, tenant_id, version, shard, priority, state, trigger, queue, rank,
+                            fire_at, due_at)
+    SELECT gen_random_uuid(), gen_random_uuid(), CASE WHEN n % 4 = 0 THEN 2 ELSE 1 END, 1, n % 64, 5,
+           CASE WHEN n <= 640 THEN 'waiting' ELSE 'blocked' END, 'fire', 'short', n, db_now(),
+           db_now() + interval '1 day'
+    FROM generate_series(1, 720) n
+"""
+
+
+async def test_waiting_executions_are_counted_within_a_bound(fresh: Database) -> None:
+    async with fresh.connection() as connection:
+        assert await executions.live_counts(connection, tenant=1) == LiveCounts(0, 0, exact=True)
+        await connection.execute(LIVE)
+        await connection.execute("ANALYZE executions")
+        assert await executions.live_counts(connection, tenant=1) == LiveCounts(0, 540, exact=True)
+        assert await executions.live_counts(connection, tenant=2) == LiveCounts(0, 180, exact=True)
+        few = await executions.live_counts(connection, tenant=1, of_shard=5, blocked=40)
+        assert not few.exact and few.waiting == pytest.approx(540, rel=0.2)

@@ -25,7 +25,7 @@ async def scene_of(client: AsyncClient) -> Scene:
     running = (await client.executions(job="search-reindex", limit=1)).items[0]
     broken = (await client.runs(workflow="shop-catalog-import", limit=1)).items[0]
     waiting = (await client.runs(workflow="shop-release", limit=1)).items[0]
-    exact = {"/executions/{ref}/cancel": str(running.execution_id)}
+    exact = {"/executions/{ref}/cancel": str(running.execution_id), "/api/docs/{ref}": "jobs_trigger"}
     exact |= {f"/runs/{{ref}}/{what}": str(waiting.run_id) for what in ("cancel", "decide")}
     refs = {"jobs": "finance-ledger-export", "executions": str(failed.execution_id), "runs": str(broken.run_id)}
     refs |= {"failures": str(failed.execution_id), "workflows": "data-nightly", "workers": "general-1", "queues": "gpu"}

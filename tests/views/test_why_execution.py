@@ -119,7 +119,8 @@ async def test_busy_workers_and_how_many_are_ahead(cluster: Cluster, queue: str)
         await worker.beat(first)
         second, third = await submit(client, queue), await submit(client, queue)
         assert await codes(client, second) == ["busy"]
-        assert (await reason(client, third, "busy")).message == "all 1 matching workers are busy; 1 ahead of it"
+        busy = await reason(client, third, "busy")
+        assert busy.message == "the worker remote is busy; 1 ahead of it" and busy.holders == [first]
 
 
 async def test_not_due_retrying_overlapping_and_jobs(cluster: Cluster, queue: str) -> None:

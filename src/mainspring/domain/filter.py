@@ -26,7 +26,7 @@ JOB_FIELDS: Mapping[str, tuple[str, ...]] = {
 }  # fmt: skip
 EXECUTION_FIELDS: Mapping[str, tuple[str, ...]] = {
     "state": STATES, "job": (), "queue": ("short", "long"), "since": ("1h", "24h", "7d"), "until": (),
-    "trigger": get_args(Trigger), "label": (), "by": (),
+    "ended": ("1h", "24h", "7d"), "trigger": get_args(Trigger), "label": (), "by": (),
 }  # fmt: skip
 _WORD = re.compile(r"""(?:(?P<field>[A-Za-z_]+):)?(?:"(?P<quoted>[^"]*)"|(?P<plain>\S*))""")
 
@@ -49,7 +49,7 @@ class JobFilter:
 
 @dataclass(frozen=True, slots=True)
 class ExecutionFilter:
-    """Executions due in `[since_ms, until_ms)` and requested by one of `by`.
+    """Executions due in `[since_ms, until_ms)`, ended since `ended_ms`, and requested by one of `by`.
 
     `texts` and `labels` match their jobs.
     """
@@ -63,6 +63,7 @@ class ExecutionFilter:
     until_ms: int | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
     by: tuple[str, ...] = ()
+    ended_ms: int | None = None
 
     def __bool__(self) -> bool:
         return self != ExecutionFilter()
@@ -101,6 +102,7 @@ def execution_filter(text: str, now_ms: int) -> ExecutionFilter:
     found = _gathered(text, EXECUTION_FIELDS)
     since = [_instant(text, word, now_ms) for word in found.get("since", ())]
     until = [_instant(text, word, now_ms) for word in found.get("until", ())]
+    ended = [_instant(text, word, now_ms) for word in found.get("ended", ())]
     return ExecutionFilter(
         texts=_values(found, ""),
         states=_values(found, "state"),
@@ -111,6 +113,7 @@ def execution_filter(text: str, now_ms: int) -> ExecutionFilter:
         until_ms=min(until) if until else None,
         labels=_labels(text, found),
         by=_values(found, "by"),
+        ended_ms=max(ended) if ended else None,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from uuid import UUID
@@ -43,10 +43,16 @@ async def history_pages(connection: Connection, *, days: Sequence[date]) -> dict
 
 
 async def fires_by_hour(
-    connection: Connection, *, tenant: int, since: datetime, until: datetime, percent: float
+    connection: Connection,
+    *,
+    tenant: int,
+    since: datetime,
+    until: datetime,
+    percent: float,
+    hidden: Collection[int] = (),
 ) -> list[tuple[datetime, int, int]]:
-    """Hour, fires and failures, from a sample of `percent` of the history pages of that time."""
-    rows = await connection.fetch(q("fires_by_hour"), tenant, since, until, percent)
+    """Hour, fires and failures, from a sample of `percent` of the history pages; jobs on `hidden` are left out."""
+    rows = await connection.fetch(q("fires_by_hour"), tenant, since, until, percent, list(hidden))
     return [(row["hour"], row["fires"], row["failed"]) for row in rows]
 
 

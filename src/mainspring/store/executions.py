@@ -21,6 +21,9 @@ from mainspring.store.queries import q
 _step_names: dict[tuple[UUID, int], list[str]] = {}
 """Step names by workflow version; versions never change. Only of workflows with a step that is a workflow itself."""
 MAX_CACHED_VERSIONS = 200
+WAITING_COUNTED = 150
+"""Waiting executions of each shard that are counted."""
+BLOCKED_COUNTED = 5_000
 EXCEPTIONS = FINAL - {"succeeded"}
 """States served by the partial index history_exceptions."""
 
@@ -346,9 +349,27 @@ async def free_fires(connection: Connection, *, tenant: int, job_id: UUID, catch
         hint_waiting(connection, due_at)
 
 
-async def live_counts(connection: Connection, *, tenant: int) -> dict[str, int]:
-    """Return the number of executions in each live state."""
-    return {r["state"]: r["n"] for r in await connection.fetch(q("live_counts"), tenant)}
+@dataclass(frozen=True, slots=True)
+class LiveCounts:
+    """Executions that run, and that wait or are blocked; not `exact`: the latter are an estimate."""
+
+    running: int
+    waiting: int
+    exact: bool
+
+
+async def live_counts(
+    connection: Connection, *, tenant: int, of_shard: int = WAITING_COUNTED, blocked: int = BLOCKED_COUNTED
+) -> LiveCounts:
+    """Count running executions, and waiting ones within a bound."""
+    r = await connection.fetchrow(q("live_counts"), tenant, of_shard, blocked)
+    assert r is not None
+    waits, stands = r["waiting"], r["blocked"]
+    if r["more_waiting"]:
+        waits = round(waits * max(1.0, r["estimated_waiting"] / r["all_waiting"]))
+    if more_blocked := r["all_blocked"] >= blocked:
+        stands = round(stands * max(1.0, r["estimated_blocked"] / r["all_blocked"]))
+    return LiveCounts(r["running"], waits + stands, not r["more_waiting"] and not more_blocked)
 
 
 async def failed_count(connection: Connection, *, tenant: int, since: datetime) -> int:

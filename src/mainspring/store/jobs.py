@@ -10,6 +10,7 @@ from uuid import UUID
 
 import msgspec
 
+from mainspring import wire
 from mainspring.domain.duration import parse_duration
 from mainspring.domain.job import TIMEOUT_S, Definition, JobSpec
 from mainspring.domain.placement.resources import parse_amounts
@@ -23,8 +24,8 @@ from mainspring.zones import rules_version
 MANY_JOBS = 20_000
 """Above this number of jobs of a tenant, distinct schedules are found by walking the index."""
 WALKED_SCHEDULES = 5_000
-RECENT = timedelta(days=2)
-"""Of the history, so many days are read first for the latest executions."""
+RECENT = (timedelta(days=2), timedelta(days=8))
+"""Of the history, so many days are read first for the latest executions; and then, if they are not enough."""
 MAX_SIMILAR_NAMES = 500
 AFTER_ANY_NAME = "\U0010ffff"
 """Sorts after every character of a name."""
@@ -79,18 +80,6 @@ class Placement:
     max_gap_s: float | None = None
     jitter_ms: int | None = None
     calendars: list[str] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class LastRow:
-    """One of the latest executions of a job."""
-
-    job_id: UUID
-    execution_id: UUID
-    state: str
-    fire_at: datetime
-    finished_at: datetime | None
-    duration_ms: int | None
 
 
 async def insert_job(
@@ -390,16 +379,24 @@ def name_range(prefixes: Sequence[str]) -> tuple[str, str]:
 
 async def last_executions(
     connection: Connection, *, tenant: int, job_ids: Sequence[UUID], now: datetime
-) -> dict[UUID, list[LastRow]]:
+) -> dict[UUID, list[wire.LastExecution]]:
     """Return the latest 20 executions of each job, newest first."""
-    found: dict[UUID, list[LastRow]] = {job_id: [] for job_id in job_ids}
-    recent = now - RECENT
+    found: dict[UUID, list[wire.LastExecution]] = {job_id: [] for job_id in job_ids}
+    recent = [now - days for days in RECENT]
     if len(job_ids) == 1:
-        rows = await connection.fetch(q("last_executions_of_job"), tenant, job_ids[0], recent)
+        rows = await connection.fetch(q("last_executions_of_job"), tenant, job_ids[0], *recent)
     else:
-        rows = await connection.fetch(q("last_executions"), tenant, list(job_ids), recent)
-    for r in rows:
-        found[r["job_id"]].append(LastRow(*r.values()))
+        rows = await connection.fetch(q("last_executions"), tenant, list(job_ids), *recent)
+    for job_id, execution_id, state, fire_at, finished_at, duration_ms in rows:
+        found[job_id].append(
+            wire.LastExecution(
+                execution_id=execution_id,
+                state=state,
+                fire_at=fire_at,
+                finished_at=finished_at,
+                duration_ms=duration_ms,
+            )
+        )
     return found
 
 

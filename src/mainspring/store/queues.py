@@ -147,10 +147,15 @@ class Flow(msgspec.Struct, frozen=True):
     ended: float
 
 
-async def queue_flow(connection: Connection, *, tenant: int, since: UUID, most: int, seconds: float) -> dict[str, Flow]:
-    """Return the flow by queue. At most `most` rows are read; then the rates cover the shorter time span read."""
+async def queue_flow(
+    connection: Connection, *, tenant: int, since: UUID, until: UUID, most: int, seconds: float
+) -> dict[str, Flow]:
+    """Return the flow by queue, of executions with ids in `[since, until)`.
+
+    At most `most` rows are read; then the rates cover the shorter time span read.
+    """
     found = {}
-    for r in await connection.fetch(q("queue_flow"), tenant, since, most, seconds):
+    for r in await connection.fetch(q("queue_flow"), tenant, since, most, seconds, until):
         minutes = (min(r["span_s"], seconds) if r["bounded"] else seconds) / 60
         found[r["queue"]] = Flow(r["entered"] / max(minutes, 1 / 60), r["left_it"] / max(minutes, 1 / 60))
     return found

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from uuid import UUID
 
-from mainspring.clock import millis
+from mainspring.clock import instant, millis
 from mainspring.domain.filter import DELETED, ExecutionFilter, JobFilter
 from mainspring.store.db import Connection
 from mainspring.store.jobs import JobRow, job_row, name_range
@@ -51,7 +51,8 @@ async def search_executions(
     if wanted.states and INDEXED_STATES.issuperset(wanted.states):
         # Without other filters every row of a state matches, so no more than `limit` need to be scanned.
         query = "search_unsuccessful"
-        scan_limit = scan_limit if wanted.queues or wanted.triggers or wanted.by else limit
+        narrow = wanted.queues or wanted.triggers or wanted.by or wanted.ended_ms is not None
+        scan_limit = scan_limit if narrow else limit
     row = await connection.fetchrow(
         q(query),
         tenant,
@@ -63,6 +64,7 @@ async def search_executions(
         wanted.triggers or None,
         scan_limit,
         wanted.by or None,
+        _ended(wanted),
     )
     assert row is not None
     return FoundExecutions(list(row["found"]), row["floor"])
@@ -90,6 +92,7 @@ async def search_executions_of_jobs(
         max(limit, scan_limit // max(1, len(job_ids))),
         list(job_ids),
         wanted.by or None,
+        _ended(wanted),
     )
     assert row is not None
     return FoundExecutions(list(row["found"]), row["floor"])
@@ -167,3 +170,7 @@ async def job_stats(
 def _since(wanted: ExecutionFilter) -> UUID:
     """The lowest id of the filter's start: ids begin with their instant."""
     return UUID(int=max(0, wanted.since_ms or 0) << 80)
+
+
+def _ended(wanted: ExecutionFilter) -> datetime | None:
+    return None if wanted.ended_ms is None else instant(wanted.ended_ms)

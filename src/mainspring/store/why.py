@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
@@ -117,3 +117,8 @@ async def running_of_queue(connection: Connection, *, tenant: int, queue: str) -
     row = await connection.fetchrow(q("running_of_queue"), tenant, queue)
     assert row is not None
     return row["of_queue"], row["of_tenant"]
+
+
+async def longest_running(connection: Connection, *, tenant: int, workers: Sequence[str], most: int) -> list[UUID]:
+    """The executions of a tenant that have run longest on these workers."""
+    return [r["execution_id"] for r in await connection.fetch(q("longest_running"), tenant, list(workers), most)]

@@ -1,8 +1,9 @@
-"""The agenda: which jobs fire in the next hours, without those that fire more often than hourly."""
+"""The agenda: which jobs fire in a stretch of time, without those that fire more often than hourly."""
 
 from __future__ import annotations
 
 import asyncio
+import heapq
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -10,18 +11,24 @@ from datetime import datetime
 from uuid import UUID
 
 from mainspring import wire
-from mainspring.clock import instant
-from mainspring.domain.schedule.budget import FIRE_STEPS, REQUEST_STEPS, TooCostly, steps
-from mainspring.store import jobs
+from mainspring.clock import instant, millis
+from mainspring.domain.schedule.blackouts import MAX_BLACKOUTS, Scope
+from mainspring.domain.schedule.budget import BATCH_STEPS, FIRE_STEPS, TooCostly, steps
+from mainspring.domain.schedule.calendar import blackout_until
+from mainspring.domain.schedule.recurrence import Schedule, Within
+from mainspring.domain.schedule.schedule import compile_key
+from mainspring.store import blackouts, executions, jobs
+from mainspring.store.blackouts import BlackoutRow
 from mainspring.store.db import Database, database_now_ms
 from mainspring.store.jobs import JobRow
-from mainspring.views.blackouts import list_blackouts
-from mainspring.views.fires import next_fires
+from mainspring.views.blackouts import as_blackout
+from mainspring.views.closures import hours_held
+from mainspring.views.fire_density import DAY_HOURS, HOUR_MS, fires_often
+from mainspring.views.fires import ONE_TIME_PER_JOB
 
-HOURS = 24
 MAX_JOBS = 500
 """Jobs that are read, by name."""
-HOUR_MS = 3_600_000
+MAX_FIRES = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,55 +47,110 @@ class AgendaFire:
 
 @dataclass(frozen=True, slots=True)
 class Agenda:
-    """`frequent` counts the jobs that fire more often than hourly; `complete`: every job was read."""
+    """`frequent` counts the jobs that fire more often than hourly; `complete`: every job was read.
+
+    `more`: there are fires after the last one shown.
+    """
 
     fires: list[AgendaFire]
     frequent: int
     complete: bool
+    more: bool
     blackouts: list[wire.Blackout]
 
 
-async def agenda(database: Database, *, tenant: int, frequent: bool = False) -> Agenda:
-    """The fires of the next hours in order. `frequent`: include the first fires of jobs that fire often."""
+@dataclass(frozen=True, slots=True)
+class _Fire:
+    at_ms: int
+    job_id: UUID
+    job: str
+    queue: str
+
+
+async def agenda(
+    database: Database,
+    *,
+    tenant: int,
+    frequent: bool = False,
+    begin: datetime | None = None,
+    end: datetime | None = None,
+) -> Agenda:
+    """The fires in `[begin, end)` in order, of the next day by default. `frequent`: also of jobs that fire often."""
     async with database.connection() as connection:
         now_ms = int(await database_now_ms(connection))
         rows = await jobs.list_jobs(connection, tenant=tenant, after="", limit=MAX_JOBS + 1)
-    blackouts = [b for b in (await list_blackouts(database, tenant=tenant)).items if _concerns(b, now_ms)]
+        once = await executions.next_one_time(connection, tenant=tenant, limit=MAX_FIRES, each=ONE_TIME_PER_JOB)
+        windows = await blackouts.list_blackouts(connection, tenant=tenant, limit=MAX_BLACKOUTS)
+    begin_ms = now_ms if begin is None else max(now_ms, millis(begin))
+    end_ms = begin_ms + DAY_HOURS * HOUR_MS if end is None else millis(end)
+    single = [_Fire(millis(at), job_id, name, queue) for at, job_id, name, queue in once]
     # Hundreds of schedules take tens of milliseconds, too long for the event loop that claims and settles.
-    found = await asyncio.to_thread(_fires, rows[:MAX_JOBS], now_ms)
-    often = {job_id for job_id, at in found.items() if len(at) > HOURS}
-    shown = [
-        AgendaFire(instant(at_ms), row.job_id, row.name, _held(row, instant(at_ms), blackouts))
-        for row in rows[:MAX_JOBS]
-        if frequent or row.job_id not in often
-        for at_ms in found[row.job_id]
+    found, often = await asyncio.to_thread(_fires, rows[:MAX_JOBS], begin_ms, end_ms, frequent)
+    single = [fire for fire in single if begin_ms <= fire.at_ms < end_ms]
+    ordered = sorted([*found, *single], key=lambda fire: (fire.at_ms, fire.job))
+    held = await asyncio.to_thread(_held_back, ordered[:MAX_FIRES], windows, tenant)
+    near = await asyncio.to_thread(_near, windows, begin_ms, end_ms)
+    return Agenda(
+        [
+            AgendaFire(instant(f.at_ms), f.job_id, f.job, None if by is None else as_blackout(by, now_ms))
+            for f, by in zip(ordered, held, strict=False)
+        ],
+        len(often),
+        len(rows) <= MAX_JOBS,
+        len(ordered) > MAX_FIRES,
+        [as_blackout(row, now_ms) for row in near],
+    )
+
+
+def _fires(rows: Sequence[JobRow], begin_ms: int, end_ms: int, frequent: bool) -> tuple[list[_Fire], set[UUID]]:
+    """The first fires of all active jobs in order, and the jobs that fire often."""
+    often: set[UUID] = set()
+    ahead: list[tuple[int, int, Schedule]] = []
+    found: list[_Fire] = []
+    with steps(BATCH_STEPS):
+        for n, row in enumerate(rows):
+            if row.paused_at is not None or row.schedule_key is None:
+                continue
+            with suppress(TooCostly), steps(FIRE_STEPS):
+                bounds = [None if at is None else millis(at) for at in (row.start_at, row.end_at)]
+                schedule: Schedule = Within(compile_key(row.schedule_key), *bounds)
+                if fires_often(schedule, begin_ms - 1):
+                    often.add(row.job_id)
+                    if not frequent:
+                        continue
+                _push(ahead, n, schedule, begin_ms - 1, end_ms)
+        # The next fire of each job is known, so only as many fires are computed as are shown.
+        while ahead and len(found) <= MAX_FIRES:
+            at_ms, n, schedule = heapq.heappop(ahead)
+            found.append(_Fire(at_ms, rows[n].job_id, rows[n].name, rows[n].spec.queue_name))
+            with suppress(TooCostly), steps(FIRE_STEPS):
+                _push(ahead, n, schedule, at_ms, end_ms)
+    return found, often
+
+
+def _push(ahead: list[tuple[int, int, Schedule]], n: int, schedule: Schedule, after_ms: int, end_ms: int) -> None:
+    at_ms = schedule.next_after(after_ms)
+    if at_ms is not None and at_ms < end_ms:
+        heapq.heappush(ahead, (at_ms, n, schedule))
+
+
+def _near(windows: Sequence[BlackoutRow], begin_ms: int, end_ms: int) -> list[BlackoutRow]:
+    with steps(BATCH_STEPS):
+        return [row for row in windows if hours_held(row.window, begin_ms, end_ms)]
+
+
+def _held_back(fires: Sequence[_Fire], windows: Sequence[BlackoutRow], tenant: int) -> list[BlackoutRow | None]:
+    """The blackout that holds each fire back, if any."""
+    scopes = [(Scope(row.tenant, row.queue, row.job_id), row) for row in windows]
+    return [
+        next(
+            (
+                row
+                for scope, row in scopes
+                if scope.covers(Scope(tenant, fire.queue, fire.job_id))
+                and blackout_until([row.window], fire.at_ms) is not None
+            ),
+            None,
+        )
+        for fire in fires
     ]
-    return Agenda(sorted(shown, key=lambda f: (f.at, f.job)), len(often), len(rows) <= MAX_JOBS, blackouts)
-
-
-def _fires(rows: Sequence[JobRow], now_ms: int) -> dict[UUID, list[int]]:
-    """At most one fire more than hourly of each active job."""
-    found: dict[UUID, list[int]] = {}
-    with steps(REQUEST_STEPS):
-        for row in rows:
-            found[row.job_id] = []
-            if row.paused_at is None:
-                with suppress(TooCostly), steps(FIRE_STEPS):
-                    ahead = next_fires(row, after_ms=now_ms, count=HOURS + 1)
-                    found[row.job_id] = [at for at in ahead if at < now_ms + HOURS * HOUR_MS]
-    return found
-
-
-def _concerns(blackout: wire.Blackout, now_ms: int) -> bool:
-    begins = blackout.next_at
-    return blackout.holds_until is not None or (begins is not None and begins < instant(now_ms + HOURS * HOUR_MS))
-
-
-def _held(row: JobRow, at: datetime, blackouts: Sequence[wire.Blackout]) -> wire.Blackout | None:
-    for b in blackouts:
-        mine = b.job in (None, row.name) and b.queue in (None, row.spec.queue_name)
-        if mine and (
-            (b.holds_until and at < b.holds_until) or (b.start_at and b.end_at and b.start_at <= at < b.end_at)
-        ):
-            return b
-    return None

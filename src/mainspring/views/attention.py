@@ -13,7 +13,6 @@ from mainspring.domain.schedule.blackouts import MAX_BLACKOUTS
 from mainspring.store import alerts, attention, blackouts, charts, jobs, queues, why
 from mainspring.store.attention import LineHead, PausedJob
 from mainspring.store.db import Database, database_now_ms
-from mainspring.store.jobs import LastRow
 from mainspring.views import why_execution
 from mainspring.views.approval_messages import approval_messages
 from mainspring.views.blackouts import as_blackout
@@ -154,7 +153,7 @@ async def failing_jobs(database: Database, *, tenant: int) -> list[FailingJob]:
     return sorted(failing, key=lambda job: job.last_at, reverse=True)[:MAX_SHOWN]
 
 
-def _streak(rows: Sequence[LastRow]) -> list[LastRow]:
+def _streak(rows: Sequence[wire.LastExecution]) -> list[wire.LastExecution]:
     """The latest failures in a row, newest first; those that never ran count neither way."""
     found = []
     for row in rows:
@@ -165,7 +164,7 @@ def _streak(rows: Sequence[LastRow]) -> list[LastRow]:
     return found
 
 
-def _failing(letter: attention.OpenLetter, streak: Sequence[LastRow]) -> FailingJob:
+def _failing(letter: attention.OpenLetter, streak: Sequence[wire.LastExecution]) -> FailingJob:
     step = (letter.step or "").removeprefix(f"{letter.job}.")
     since = streak[-1].finished_at or streak[-1].fire_at
     return FailingJob(

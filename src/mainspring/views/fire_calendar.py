@@ -7,7 +7,7 @@ extrapolated. Of the distinct schedules, those with the most jobs are counted, a
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
@@ -50,15 +50,17 @@ class SpreadProposal:
     then: int
 
 
-async def past_day(database: Database, day: date, *, tenant: int) -> dict[int, PastHour]:
-    """The fires that ended on a day, by hour."""
+async def past_day(database: Database, day: date, *, tenant: int, hidden: Collection[int] = ()) -> dict[int, PastHour]:
+    """The fires that ended on a day, by hour, without those of jobs on the `hidden` schedules."""
     since = datetime(day.year, day.month, day.day, tzinfo=UTC)
     async with database.connection() as connection:
         pages = (await charts.history_pages(connection, days=[day])).get(day)
         if pages is None:
             return {}
         part = min(1.0, SAMPLE_PAGES / max(pages, 1))
-        rows = await charts.fires_by_hour(connection, tenant=tenant, since=since, until=since + DAY, percent=100 * part)
+        rows = await charts.fires_by_hour(
+            connection, tenant=tenant, since=since, until=since + DAY, percent=100 * part, hidden=hidden
+        )
     return {millis(at): PastHour(round(fires / part), round(failed / part), part == 1) for at, fires, failed in rows}
 
 

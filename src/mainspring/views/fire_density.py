@@ -25,6 +25,7 @@ CROWDED = 60
 """Fires per minute from which a minute counts as crowded: one per second."""
 MINUTE_MS = 60_000
 HOUR_MS = 60 * MINUTE_MS
+DAY_HOURS = 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,7 @@ class ScheduleLoads:
     loads: Sequence[ScheduleLoad]
     complete: bool = True
     _hours: dict[int, list[int]] = field(default_factory=dict)
+    _split: tuple[ScheduleLoads, ScheduleLoads] | None = None
 
     def due_in_minute_of(self, ms: int) -> int:
         """How many executions are due in the minute of an instant."""
@@ -51,9 +53,29 @@ class ScheduleLoads:
             self._hours[hour_ms] = _due_by_minute(self.loads, hour_ms)
         return self._hours[hour_ms][(ms - hour_ms) // MINUTE_MS]
 
+    def split(self, at_ms: int) -> tuple[ScheduleLoads, ScheduleLoads]:
+        """Schedules that fire at most hourly, and those that fire more often. CPU-bound: call it in a thread."""
+        if self._split is None:
+            often = set()
+            with steps(BATCH_STEPS):
+                for n, load in enumerate(self.loads):
+                    with suppress(TooCostly), steps(REQUEST_STEPS):
+                        if fires_often(load.schedule, at_ms):
+                            often.add(n)
+            parts = ([load for n, load in enumerate(self.loads) if (n in often) == wanted] for wanted in (False, True))
+            seldom, frequent = (ScheduleLoads(part, self.complete) for part in parts)
+            self._split = seldom, frequent
+        return self._split
+
     def most_at(self, fires: Sequence[int], shift_ms: int = 0) -> int:
         """The most executions due in the minute of one of these instants, each shifted by `shift_ms`."""
         return max((self.due_in_minute_of(fire + shift_ms) for fire in fires), default=0)
+
+
+def fires_often(schedule: Schedule, at_ms: int) -> bool:
+    """Whether a schedule fires more often than hourly: more than 24 times in the day that begins with its next fire."""
+    first = schedule.next_after(at_ms)
+    return first is not None and schedule.count_between(first - 1, first + DAY_HOURS * HOUR_MS - 1) > DAY_HOURS
 
 
 async def tenant_loads(database: Database, *, tenant: int) -> ScheduleLoads:

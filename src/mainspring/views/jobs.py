@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime
+from functools import lru_cache
 from uuid import UUID
+
+import msgspec
 
 from mainspring import wire
 from mainspring.clock import instant
@@ -14,14 +17,16 @@ from mainspring.domain.execution import LIVE
 from mainspring.domain.job import NAME, JobSpec
 from mainspring.domain.schedule.budget import REQUEST_STEPS, TooCostly, steps
 from mainspring.domain.schedule.deadline import DeadlineStatus
-from mainspring.domain.schedule.schedule import describe_spec, job_seed
+from mainspring.domain.schedule.schedule import ScheduleSpecs, describe_spec, job_seed
 from mainspring.domain.task import PythonTask
 from mainspring.store import deadlines, jobs, search
 from mainspring.store.db import Connection, Database, database_now_ms
-from mainspring.store.jobs import JobRow, LastRow
+from mainspring.store.jobs import JobRow
 from mainspring.views.fires import fires_once, next_fire
 from mainspring.views.refs import bad_cursor, check_limit, known_job, number_cursor, past_job
 
+MAX_REMEMBERED = 300
+"""Bytes of a schedule whose description is remembered."""
 MAX_COUNTED = 10_000
 """Statistics count at most so many executions of a job."""
 
@@ -108,7 +113,7 @@ async def as_jobs(connection: Connection, rows: Sequence[JobRow], *, tenant: int
         return [_as_job(row, last[row.job_id], judged[row.job_id], now_ms) for row in rows]
 
 
-def _as_job(row: JobRow, last: list[LastRow], judged: list[DeadlineStatus], now_ms: int) -> wire.Job:
+def _as_job(row: JobRow, last: list[wire.LastExecution], judged: list[DeadlineStatus], now_ms: int) -> wire.Job:
     following, is_known = None, False
     with suppress(TooCostly):
         following, is_known = _next_fire(row, last, now_ms), True
@@ -127,17 +132,7 @@ def _as_job(row: JobRow, last: list[LastRow], judged: list[DeadlineStatus], now_
         spec=row.spec,
         schedule_description=_described(row),
         next_fire_at=following if state == "active" else None,
-        last=[
-            wire.LastExecution(
-                execution_id=e.execution_id,
-                state=e.state,  # type: ignore[arg-type]
-                fire_at=e.fire_at,
-                finished_at=e.finished_at,
-                duration_ms=e.duration_ms,
-            )
-            for e in last
-            if e.state != "waiting" or e.fire_at <= instant(now_ms)
-        ],
+        last=[e for e in last if e.state != "waiting" or e.fire_at <= instant(now_ms)],
         pause_reason=row.pause_reason,
         created_at=row.created_at,
         created_by=row.created_by,
@@ -161,10 +156,22 @@ def _declaration(row: JobRow) -> wire.Declaration | None:
 
 def _described(row: JobRow) -> str | None:
     schedule = row.spec.schedule
-    return None if schedule is None else describe_spec(schedule, seed=job_seed(row.tenant, row.name))
+    if schedule is None:
+        return None
+    text = msgspec.json.encode(schedule)
+    if len(text) > MAX_REMEMBERED:
+        return describe_spec(schedule, seed=job_seed(row.tenant, row.name))
+    # Only `H` is read by job: all other jobs with the same schedule share its words.
+    return _words(text, job_seed(row.tenant, row.name) if b"H" in text else None)
 
 
-def _next_fire(row: JobRow, last: list[LastRow], now_ms: int) -> datetime | None:
+@lru_cache(10_000)
+def _words(schedule: bytes, seed: str | None) -> str:
+    """A schedule as words, remembered: of 500 jobs, finding them took 12 ms of the request."""
+    return describe_spec(msgspec.json.decode(schedule, type=ScheduleSpecs), seed=seed)
+
+
+def _next_fire(row: JobRow, last: list[wire.LastExecution], now_ms: int) -> datetime | None:
     if fires_once(row):
         return next((e.fire_at for e in last if e.state == "waiting"), None)
     ahead = next_fire(row, after_ms=now_ms)

@@ -20,6 +20,7 @@ from mainspring.store.db import Database, database_now_ms
 from mainspring.views import executions as execution_views
 from mainspring.views import fires as fire_views
 from mainspring.views.attention import Attention, attention_now
+from mainspring.views.queues import depths_of
 from mainspring.views.runs import RunViews
 
 HOURS = 24
@@ -56,6 +57,8 @@ class Overview:
     """The executions that run now, with their progress."""
     held_at: datetime | None = None
     """Since when firing is held after a restore."""
+    exact: bool = True
+    """Whether `queued` and `waiting` are counts; otherwise estimates."""
 
     @property
     def failures(self) -> int:
@@ -78,6 +81,7 @@ async def overview(database: Database, runs: RunViews, *, tenant: int) -> Overvi
         now = instant(await database_now_ms(connection))
         jobs, paused = await store_jobs.job_counts(connection, tenant=tenant)
         live = await executions.live_counts(connection, tenant=tenant)
+        depths = await depths_of(connection, tenant=tenant)
         failed = await store_attention.failures_by_hour(connection, tenant=tenant, now=now, hours=HOURS)
         workers = await sessions.list_workers(connection, tenant=tenant)
         leases = await shards.list_shards(connection)
@@ -89,9 +93,9 @@ async def overview(database: Database, runs: RunViews, *, tenant: int) -> Overvi
         now=now,
         jobs=jobs,
         paused=paused,
-        running=live.get("running", 0),
-        queued=live.get("queued", 0),
-        waiting=live.get("waiting", 0) + live.get("blocked", 0),
+        running=live.running,
+        queued=sum(line.depth for line in depths),
+        waiting=live.waiting,
         workers=len(alive),
         suspects=sum(w.state == "suspect" for w in workers),
         slots=sum(w.slots for w in alive),
@@ -105,6 +109,7 @@ async def overview(database: Database, runs: RunViews, *, tenant: int) -> Overvi
         attention=await attention_now(database, runs, tenant=tenant, paused=bool(paused)),
         active=active.items,
         held_at=None if hold is None else hold.held_at,
+        exact=live.exact and all(line.exact for line in depths),
     )
 
 

@@ -62,9 +62,11 @@ async def overview(database: Database, *, tenant: int) -> wire.Queues:
 async def flow(database: Database, *, tenant: int) -> dict[str, queues.Flow]:
     """Executions per minute into and out of each queue."""
     async with database.connection() as connection:
-        since_ms = int(await database_now_ms(connection)) - int(FLOW_DUE_S * 1000)
-        since = UUID(int=since_ms << 80)
-        return await queues.queue_flow(connection, tenant=tenant, since=since, most=FLOW_ROWS, seconds=FLOW_S)
+        now_ms = int(await database_now_ms(connection))
+        since, until = (UUID(int=ms << 80) for ms in (now_ms - int(FLOW_DUE_S * 1000), now_ms + 60_000))
+        return await queues.queue_flow(
+            connection, tenant=tenant, since=since, until=until, most=FLOW_ROWS, seconds=FLOW_S
+        )
 
 
 async def scaling(database: Database, *, tenant: int, target: float = TARGET_UTILIZATION) -> wire.Scaling:

@@ -86,7 +86,7 @@ def _troubles(o: Overview) -> Iterator[VerdictPart]:
     if seen.late:
         path = f"/executions/{seen.late[0].execution_id}" if len(seen.late) == 1 else "/executions?state=queued"
         yield VerdictPart(f"{_count(len(seen.late), 'job')} late", path)
-    elif o.late_ms is not None and o.late_ms > LATE_MS:
+    elif o.queued and o.late_ms is not None and o.late_ms > LATE_MS:  # late starts of the past need no action
         yield VerdictPart("fires start late", "/queues")
     if o.suspects:
         yield VerdictPart(f"{_count(o.suspects, 'worker')} missed a heartbeat", "/workers")

@@ -336,8 +336,10 @@ async def _busy(
     line = f"{ahead:,}{'+' if ahead == MAX_AHEAD else ''} ahead of it"
     free = [s for s in fitting if s.busy < s.slots and not (row.demand.exclusive and s.busy)]
     if not free:
-        words = f"all {len(fitting)} matching workers are busy; {line}"
-        return [wire.Reason(code="busy", message=words)]
+        names = [s.name for s in fitting]
+        words = f"all {len(names)} matching workers are busy" if len(names) != 1 else f"the worker {names[0]} is busy"
+        holders = await why.longest_running(connection, tenant=tenant, workers=names, most=MAX_HOLDERS)
+        return [wire.Reason(code="busy", message=f"{words}; {line}", holders=holders)]
     if row.demand.resources:
         words = f"{len(free)} matching workers have a free slot, but may lack resources; {line}"
         return [wire.Reason(code="busy", message=words)]

@@ -29,26 +29,31 @@ class HourBar:
 class FireHistoryCache:
     def __init__(self, clock: Clock | None = None) -> None:
         self._clock = clock or SystemClock()
-        self._days: dict[tuple[int, date], tuple[float, date, dict[int, PastHour]]] = {}
+        self._days: dict[tuple[int, date, frozenset[int]], tuple[float, date, dict[int, PastHour]]] = {}
         self._locks: dict[int, asyncio.Lock] = {}
 
-    async def hours(self, database: Database, at: datetime, *, back: int, tenant: int) -> dict[int, PastHour]:
-        """Return fires by hour for today and the last `back` days. A day that is over is read once."""
+    async def hours(
+        self, database: Database, at: datetime, *, back: int, tenant: int, hidden: frozenset[int] = frozenset()
+    ) -> dict[int, PastHour]:
+        """Return fires by hour for today and the last `back` days, without jobs on the `hidden` schedules.
+
+        A day that is over is read once.
+        """
         today = at.astimezone(UTC).date()
         found: dict[int, PastHour] = {}
         async with self._locks.setdefault(tenant, asyncio.Lock()):
             if len(self._days) > MAX_CACHED_DAYS:
                 self._days.clear()
             for day in (today - timedelta(days=n) for n in range(back, -1, -1)):
-                known = self._days.get((tenant, day))
+                known = self._days.get((tenant, day, hidden))
                 # A count made before midnight does not cover the whole day.
                 if known is None or (known[1] <= day and self._clock.monotonic() - known[0] > FRESH_S):
-                    known = (self._clock.monotonic(), today, await past_day(database, day, tenant=tenant))
-                    self._days[tenant, day] = known
-                for hour, past in known[2].items():
+                    past = await past_day(database, day, tenant=tenant, hidden=hidden)
+                    known = self._days[tenant, day, hidden] = (self._clock.monotonic(), today, past)
+                for hour, seen in known[2].items():
                     before = found.get(hour, PastHour(0, 0, True))
-                    exact = before.exact and past.exact
-                    found[hour] = PastHour(before.fires + past.fires, before.failed + past.failed, exact)
+                    exact = before.exact and seen.exact
+                    found[hour] = PastHour(before.fires + seen.fires, before.failed + seen.failed, exact)
         return found
 
     async def bars(self, database: Database, at: datetime, *, tenant: int) -> list[HourBar]:

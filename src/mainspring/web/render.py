@@ -102,6 +102,12 @@ def _clock(context: JinjaContext, at: datetime, now: datetime, *, millis: bool =
     return filters.clock(at, now, context["who"].zone, millis=millis)
 
 
+@pass_context
+def _form_time(context: JinjaContext, at: datetime) -> str:
+    """Format a time in the reader's zone for a form field."""
+    return filters.form_time(at, context["who"].zone)
+
+
 _environment = Environment(
     loader=PackageLoader("mainspring.web"),
     autoescape=select_autoescape(default=True, default_for_string=True),
@@ -118,6 +124,7 @@ _environment.filters.update(
     deadline=filters.deadline,
     duration_bars=duration_bars,
     events=events_of,
+    form_time=_form_time,
     given_labels=filters.given_labels,
     isolation=filters.isolation,
     contact=contact_fields,

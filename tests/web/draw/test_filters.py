@@ -241,9 +241,12 @@ ALERT = wire.Alert(
         ({"jobs": 0}, "good", "Nothing is scheduled yet."),
         # Failures that were fixed, dismissed or belong to paused jobs need nobody.
         ({"failed_by_hour": [90, 2]}, "good", "All is well: 12 jobs on time."),
+        # So do late starts when nothing is queued any more.
+        ({"delays": [5000]}, "good", "All is well: 12 jobs on time."),
+        ({"delays": [5000], "queued": 1}, "bad", "fires start late."),
         (attention(failing=[FAILING]), "bad", "1 job failing."),
         (
-            {"suspects": 1, "delays": [5000], **attention(failing=[FAILING, FAILING])},
+            {"suspects": 1, "delays": [5000], "queued": 1, **attention(failing=[FAILING, FAILING])},
             "bad",
             "2 jobs failing, fires start late and 1 worker missed a heartbeat.",
         ),

@@ -18,6 +18,7 @@ from mainspring.intake.executions import Submission
 from mainspring.views import jobs as job_views
 from mainspring.web.draw.filters import stamp
 from tests.conftest import Cluster
+from tests.support.history import insert_past
 from tests.support.pages import Page, open_page
 
 pytestmark = pytest.mark.anyio
@@ -275,6 +276,23 @@ async def test_the_dashboard_has_last_status_next_time_and_success_of_a_day(
     found = await job_views.get(cluster.database, "dash", tenant=TENANT)
     assert found.next_fire_at is not None
     assert stamp(found.next_fire_at) in [a.get("datetime") for a in page.all("time")]
+
+
+async def test_skipped_fires_are_beside_the_success_rate_and_not_in_it(
+    cluster: Cluster, browser: httpx2.AsyncClient
+) -> None:
+    """The same numbers on the list of jobs, the statistics of the job, and in the API."""
+    job_id = await jobs.create(cluster.database, JobSpec(name="rated", task=NoopTask()), tenant=TENANT, by="test")
+    for state, fires in (("succeeded", 1), ("succeeded", 1), ("succeeded", 1), ("failed", 1), ("skipped", 5)):
+        await insert_past(cluster.database, job_id, state, fires=fires)
+    page = await open_page(browser, "/jobs?q=rated")
+    assert "75 % 5 skipped" in " ".join(page.text.split())
+    assert "3 of 4 executions in 24 hours; 5 fires skipped" in str(page.elements)
+    stats = " ".join((await open_page(browser, "/jobs/rated/stats")).text.split())
+    assert "75.0 %" in stats and "Skipped fires" in stats
+    found = await job_views.stats(cluster.database, "rated", tenant=TENANT, since_s=86_400)
+    assert (found.ended, found.succeeded, found.failed, found.skipped) == (4, 3, 1, 5)
+    assert found.success_ratio == 0.75
 
 
 async def test_tabs_show_the_jobs_that_fail_are_late_or_paused(cluster: Cluster, browser: httpx2.AsyncClient) -> None:

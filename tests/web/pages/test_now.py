@@ -22,6 +22,7 @@ from mainspring.views.verdict import Verdict, verdict
 from mainspring.web import fire_history_cache as kept
 from mainspring.web.fire_history_cache import FRESH_S, FireHistoryCache
 from tests.conftest import Cluster
+from tests.support.history import insert_past
 from tests.support.live_page import listening, submit, until
 from tests.support.pages import open_page
 
@@ -96,6 +97,15 @@ async def test_the_verdict_recovers_when_failures_are_fixed_paused_or_dismissed(
             assert found.failures == await executions.failed_count(connection, tenant=TENANT, since=since) == 4
         async with listening(browser, "/ui/stream?view=now") as events:
             assert '<strong class="bad">4</strong>' in (await until(events, "4 failures in 24 hours")).data
+        # So does the list behind the tile: by when they ended, not by when they were due.
+        long_ago = [
+            await insert_past(cluster.database, ids[0], "failed", due_h=30, ended_h=ended_h) for ended_h in (1, 25)
+        ]
+        found = await overview(cluster.database, cluster.context.run_views, tenant=TENANT)
+        assert found.failures == sum(found.failed_by_hour) == 5
+        tile = next(a["href"] or "" for a in (await open_page(browser, "/")).all("a") if "ended" in (a["href"] or ""))
+        listed = {name for name in (await open_page(browser, tile)).ids() if name.startswith("e-")}
+        assert len(listed) == 5 and f"e-{long_ago[0]}" in listed and f"e-{long_ago[1]}" not in listed
 
 
 async def test_a_blackout_over_everything_has_a_banner_and_no_fires_are_promised(
@@ -167,7 +177,7 @@ class Hands:
 async def test_a_day_that_is_over_is_read_once(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
 
-    async def day(_: object, of: object, *, tenant: int) -> dict[int, PastHour]:
+    async def day(_: object, of: object, *, tenant: int, hidden: object) -> dict[int, PastHour]:
         asked.append(str(of))
         return {1000 * int(NOW.timestamp()) - 1_800_000: PastHour(10, 1, True)} if str(of) == "2026-11-16" else {}
 

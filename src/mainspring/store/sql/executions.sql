@@ -396,8 +396,21 @@ FROM jobs WHERE job_id = $1 AND tenant_id = $2
 ON CONFLICT DO NOTHING;
 
 -- name: live_counts
--- Number of executions of a tenant in each live state.
-SELECT state, count(*) AS n FROM executions WHERE tenant_id = $1 GROUP BY state;
+-- Running executions of a tenant; and its share of those that wait or are blocked. Reads at most $2 waiting ones of each
+-- shard and $3 blocked ones of all tenants: if there are more, the share is one of the estimated number.
+WITH waiting AS MATERIALIZED (
+    SELECT s.shard, e.tenant_id FROM shards s CROSS JOIN LATERAL (
+        SELECT tenant_id FROM executions WHERE state = 'waiting' AND shard = s.shard ORDER BY due_at LIMIT $2
+    ) AS e
+), blocked AS MATERIALIZED (
+    SELECT tenant_id FROM executions WHERE state = 'blocked' ORDER BY job_id, rank LIMIT $3
+)
+SELECT (SELECT count(*) FROM executions WHERE session_id IS NOT NULL AND tenant_id = $1) AS running,
+       (SELECT count(*) FROM waiting WHERE tenant_id = $1) AS waiting, (SELECT count(*) FROM waiting) AS all_waiting,
+       (SELECT count(*) FROM blocked WHERE tenant_id = $1) AS blocked, (SELECT count(*) FROM blocked) AS all_blocked,
+       EXISTS (SELECT FROM waiting GROUP BY shard HAVING count(*) >= $2) AS more_waiting,
+       (SELECT greatest(reltuples, 0) FROM pg_class WHERE oid = 'executions_waiting'::regclass) AS estimated_waiting,
+       (SELECT greatest(reltuples, 0) FROM pg_class WHERE oid = 'executions_blocked'::regclass) AS estimated_blocked;
 
 -- name: failed_count
 -- Number of executions that failed since an instant; served by a partial index.

@@ -155,9 +155,9 @@ ORDER BY j.name COLLATE "C" LIMIT $3;
 -- part: last_of_job
 -- The latest 20 executions of the job wanted.job_id, newest first. Live ones come in order from executions_job: rows are
 -- compared instead of job_id alone, so the planner cannot walk all live executions by id; `>=` implies the index's
--- condition. The days of history since $3 are read first, and earlier ones only if these are not enough. The limit is
--- written out: with a parameter, PostgreSQL estimates a plan for all parameters as so costly that it plans each call
--- again, which took 2 ms with 30 days of history.
+-- condition. The days of history since $3 are read first, those since $4 only if these are not enough, and earlier ones
+-- only after them: each day is a probe of its own. The limit is written out: with a parameter, PostgreSQL estimates a plan
+-- for all parameters as so costly that it plans each call again, which took 2 ms with 30 days of history.
 CROSS JOIN LATERAL (
     (SELECT execution_id, state, fire_at, NULL::timestamptz AS finished_at, NULL::int AS duration_ms FROM executions
      WHERE job_id >= wanted.job_id
@@ -172,7 +172,11 @@ CROSS JOIN LATERAL (
           ORDER BY execution_id DESC LIMIT 20)
          UNION ALL
          (SELECT execution_id, state, fire_at, finished_at, duration_ms FROM history
-          WHERE job_id = wanted.job_id AND tenant_id = $1 AND finished_at < $3
+          WHERE job_id = wanted.job_id AND tenant_id = $1 AND finished_at < $3 AND finished_at >= $4
+          ORDER BY execution_id DESC LIMIT 20)
+         UNION ALL
+         (SELECT execution_id, state, fire_at, finished_at, duration_ms FROM history
+          WHERE job_id = wanted.job_id AND tenant_id = $1 AND finished_at < $4
           ORDER BY execution_id DESC LIMIT 20)
      ) AS past LIMIT 20)
     ORDER BY execution_id DESC LIMIT 20

@@ -91,8 +91,8 @@ SELECT DISTINCT limit_id FROM (
 ) AS used WHERE limit_id IS NOT NULL LIMIT $2;
 
 -- name: queue_flow
--- Executions that entered and that ended in each queue of a tenant in the last $4 seconds. Reads ids from $2 on, at most
--- $3 rows; span_s is the time the rows read cover.
+-- Executions that entered and that ended in each queue of a tenant in the last $4 seconds. Reads ids in [$2, $5), without
+-- the executions of later times, and at most $3 rows; span_s is the time the rows read cover.
 WITH clock AS (SELECT db_now() AS now), recent AS (
     (SELECT execution_id, queue, queued_at, finished_at FROM history
      WHERE tenant_id = $1 AND execution_id >= $2
@@ -100,7 +100,7 @@ WITH clock AS (SELECT db_now() AS now), recent AS (
      ORDER BY execution_id DESC LIMIT $3)
     UNION ALL
     (SELECT execution_id, queue, queued_at, NULL FROM executions
-     WHERE tenant_id = $1 AND execution_id >= $2 AND queued_at IS NOT NULL
+     WHERE tenant_id = $1 AND execution_id >= $2 AND execution_id < $5 AND queued_at IS NOT NULL
      ORDER BY execution_id DESC LIMIT $3)
 )
 SELECT queue, count(*) FILTER (WHERE queued_at >= now - make_interval(secs => $4)) AS entered,

@@ -2,7 +2,7 @@
 -- Executions of a tenant that match a filter, newest first. Scans at most $8 rows, so that the work is bounded for any
 -- filter; `floor` is the last row scanned if there are more.
 WITH scanned AS MATERIALIZED (
-    SELECT execution_id, state, queue, trigger, created_by FROM all_executions
+    SELECT execution_id, state, queue, trigger, created_by, finished_at FROM all_executions
     WHERE tenant_id = $1 AND execution_id < $2 AND execution_id >= $4
     ORDER BY execution_id DESC LIMIT $8
 )
@@ -11,6 +11,7 @@ SELECT ARRAY(
            WHERE ($5::text[] IS NULL OR state = ANY ($5)) AND ($6::text[] IS NULL OR queue = ANY ($6))
              AND ($7::text[] IS NULL OR trigger = ANY ($7)) AND ($9::text[] IS NULL OR created_by = ANY ($9)
                   OR regexp_replace(created_by, ' \[[0-9a-f]{8}\]$', '') = ANY ($9))
+             AND ($10::timestamptz IS NULL OR finished_at >= $10)
            ORDER BY execution_id DESC LIMIT $3
        ) AS found,
        (SELECT execution_id FROM scanned WHERE (SELECT count(*) FROM scanned) = $8 ORDER BY execution_id LIMIT 1) AS floor;
@@ -22,7 +23,7 @@ WITH scanned AS MATERIALIZED (
     SELECT e.*
     FROM unnest($5::text[]) AS wanted (state)
     CROSS JOIN LATERAL (
-        SELECT execution_id, state, queue, trigger, created_by FROM history
+        SELECT execution_id, state, queue, trigger, created_by, finished_at FROM history
         WHERE tenant_id = $1 AND state = wanted.state AND state <> 'succeeded' AND execution_id < $2
           AND execution_id >= $4
         ORDER BY execution_id DESC LIMIT $8
@@ -39,6 +40,7 @@ SELECT ARRAY(
              AND ($9::text[] IS NULL OR created_by = ANY ($9)
                   OR regexp_replace(created_by, ' \[[0-9a-f]{8}\]$', '') = ANY ($9))
              AND execution_id >= coalesce((SELECT execution_id FROM floor), $4)
+             AND ($10::timestamptz IS NULL OR finished_at >= $10)
            ORDER BY execution_id DESC LIMIT $3
        ) AS found,
        (SELECT execution_id FROM floor) AS floor;
@@ -46,10 +48,10 @@ SELECT ARRAY(
 -- name: search_executions_of_jobs
 -- The same within some jobs, each scanned by its own index. `floor`: where the first scan stopped.
 WITH scanned AS MATERIALIZED (
-    SELECT wanted.job_id, e.execution_id, e.state, e.queue, e.trigger, e.created_by
+    SELECT wanted.job_id, e.execution_id, e.state, e.queue, e.trigger, e.created_by, e.finished_at
     FROM unnest($9::uuid[]) AS wanted (job_id)
     CROSS JOIN LATERAL (
-        SELECT execution_id, state, queue, trigger, created_by FROM all_executions
+        SELECT execution_id, state, queue, trigger, created_by, finished_at FROM all_executions
         WHERE tenant_id = $1 AND job_id = wanted.job_id AND execution_id < $2 AND execution_id >= $4
         ORDER BY execution_id DESC LIMIT $8
     ) AS e
@@ -65,6 +67,7 @@ SELECT ARRAY(
              AND ($7::text[] IS NULL OR trigger = ANY ($7)) AND ($10::text[] IS NULL OR created_by = ANY ($10)
                   OR regexp_replace(created_by, ' \[[0-9a-f]{8}\]$', '') = ANY ($10))
              AND execution_id >= coalesce((SELECT execution_id FROM floor), $4)
+             AND ($11::timestamptz IS NULL OR finished_at >= $11)
            ORDER BY execution_id DESC LIMIT $3
        ) AS found,
        (SELECT execution_id FROM floor) AS floor;

@@ -32,3 +32,9 @@ SELECT count(*) FROM (
 -- Running executions of a queue, and of its tenant.
 SELECT count(*) FILTER (WHERE queue = $2) AS of_queue, count(*) AS of_tenant FROM executions
 WHERE session_id IS NOT NULL AND tenant_id = $1;
+
+-- name: longest_running
+-- The executions of a tenant that have run longest on these workers. Reads running executions only.
+SELECT e.execution_id FROM executions e JOIN sessions s USING (session_id) JOIN workers w USING (worker_id)
+WHERE e.session_id IS NOT NULL AND e.tenant_id = $1 AND w.name = ANY ($2::text[]) AND s.ended_at IS NULL
+ORDER BY e.started_at, e.execution_id LIMIT $3;

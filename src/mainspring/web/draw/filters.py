@@ -59,6 +59,11 @@ def clock(at: datetime, now: datetime, zone: str = "UTC", *, millis: bool = Fals
     return f"{day} {text}"
 
 
+def form_time(at: datetime, zone: str) -> str:
+    """Format a time in a zone for an input of the type datetime-local."""
+    return at.astimezone(ZoneInfo(zone)).strftime("%Y-%m-%dT%H:%M")
+
+
 def wall(at: datetime, zone: str, now: datetime) -> str:
     """Format local date and time in a zone, with the abbreviation of the zone at that instant."""
     there = at.astimezone(ZoneInfo(zone))
