@@ -100,7 +100,7 @@ def token_of(row: Any) -> Token:
 
 def _scopes(row: Any) -> frozenset[str]:
     role = None if row["role"] is None else scopes_of_role(row["role"], row["role_scopes"])
-    user = None if row["principal_id"] is None else scopes_of_role(row["user_role"], row["user_role_scopes"])
+    user = None if row["user_role"] is None else scopes_of_role(row["user_role"], row["user_role_scopes"])
     return effective_scopes(row["scopes"], role, user)
 
 
@@ -168,6 +168,7 @@ class TokenLine:
     last_used_at: datetime | None = None
     replaced_by: UUID | None = None
     schedule_quota: int | None = None
+    is_identity: bool = False  # stands for the JWTs and sessions of a user that an issuer knows; it has no secret
 
 
 async def list_tokens(
@@ -206,6 +207,7 @@ def _line(row: Any) -> TokenLine:
         last_used_at=row["last_used_at"],
         replaced_by=row["replaced_by"],
         schedule_quota=row["schedule_quota"],
+        is_identity=row["principal_id"] is not None and row["user_role"] is None,
     )
 
 

@@ -95,6 +95,7 @@ from mainspring.wire.identity import (
     User,
     UserChange,
     UserKind,
+    Whoami,
 )
 from mainspring.wire.jobs import (
     Change,
@@ -415,6 +416,7 @@ __all__ = [
     "UserChange",
     "UserKind",
     "Version",
+    "Whoami",
     "Why",
     "Work",
     "Worker",
