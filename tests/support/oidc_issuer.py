@@ -49,6 +49,8 @@ class Issuer:
     refresh: dict[str, str] = field(default_factory=dict)
     counts: Counter[str] = field(default_factory=Counter)
     last_id_token: str = ""
+    override: dict[str, Any] = field(default_factory=dict)
+    """Claims of id tokens that are not as they should be."""
 
     def rotate(self) -> str:
         self.current = f"key-{len(self.keys) + 1}"
@@ -60,6 +62,7 @@ class Issuer:
         now = time.time()
         body = {
             "iss": self.url,
+            "jti": secrets.token_urlsafe(8),
             "sub": self.subject,
             "aud": audience,
             "iat": int(now),
@@ -74,7 +77,7 @@ class Issuer:
     def tokens(self, client: str, nonce: str = "") -> dict[str, Any]:
         refresh = secrets.token_urlsafe(16)
         self.refresh[refresh] = client
-        self.last_id_token = self.mint(client, {"nonce": nonce} if nonce else {})
+        self.last_id_token = self.mint(client, {**({"nonce": nonce} if nonce else {}), **self.override})
         return {
             "access_token": self.mint(AUDIENCE, {}),
             "id_token": self.last_id_token,

@@ -128,9 +128,15 @@ def _fits(entry: dict[str, Any], algorithm: str) -> bool:
         and entry.get("alg", algorithm) == algorithm
         and entry.get("crv") == _CURVES.get(algorithm)
         and isinstance(entry.get("kid", ""), str)
-        and len(str(entry.get("e", ""))) <= MAX_RSA_EXPONENT_CHARS
+        and (entry["kty"] != "RSA" or _has_bounded_numbers(entry))
         and "verify" in entry.get("key_ops", ("verify",))
     )
+
+
+def _has_bounded_numbers(entry: dict[str, Any]) -> bool:
+    """Whether an RSA key has about the size of one that is accepted, before it is decoded."""
+    chars = len(str(entry.get("n", ""))) * 6
+    return MIN_RSA_BITS <= chars <= MAX_RSA_BITS + 16 and len(str(entry.get("e", ""))) <= MAX_RSA_EXPONENT_CHARS
 
 
 def _is_strong(key: Key) -> bool:
