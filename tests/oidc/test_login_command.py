@@ -52,23 +52,17 @@ def command(home: Path) -> Run:
 
 async def decide(issuer: Provider, state: str) -> None:
     """Confirm or refuse, as soon as a command asks."""
-    before = await issuer.count("/device_authorization")
 
-    async def asked() -> bool:
-        return await issuer.count("/device_authorization") > before
+    async def decided() -> bool:
+        return bool(await issuer.control("decide", state=state))
 
-    await until_async("the command asks for a device code", asked, within_s=PATIENCE_S)
-    await issuer.control("decide", state=state)
+    await until_async("a command asks for a device code", decided, within_s=PATIENCE_S)
 
 
 async def signed_in(
     command: Run, issuer: Provider, url: str, state: str = "approved"
 ) -> subprocess.CompletedProcess[str]:
-    async with asyncio.TaskGroup() as group:
-        deciding = group.create_task(decide(issuer, state))
-        await asyncio.sleep(0)
-        done = await command("--url", url, "login")
-        await deciding
+    done, _ = await asyncio.gather(command("--url", url, "login"), decide(issuer, state))
     return done
 
 

@@ -158,7 +158,9 @@ def control(issuer: Issuer, order: dict[str, Any]) -> Any:
             for name, value in order.items():
                 setattr(issuer, name, value)
         case "decide":
-            issuer.devices = dict.fromkeys(issuer.devices, order["state"])
+            waiting = [code for code, state in issuer.devices.items() if state == "pending"]
+            issuer.devices.update(dict.fromkeys(waiting, order["state"]))
+            return len(waiting)
         case "counts":
             return dict(issuer.counts)
         case "last_id_token":
