@@ -1929,6 +1929,8 @@ type User struct {
 	CreatedBy   string  `json:"created_by"`
 	Tokens      int     `json:"tokens"`
 	LastUsedAt  *string `json:"last_used_at"`
+	Issuer      *string `json:"issuer,omitempty"`
+	BlockedAt   *string `json:"blocked_at,omitempty"`
 }
 
 // UserChange: Fields that are null stay as they are.
@@ -1970,6 +1972,17 @@ type WebhookTarget struct {
 	Kind   string  `json:"kind"`
 	Url    string  `json:"url"`
 	Secret *string `json:"secret,omitempty"`
+}
+
+// Whoami: The caller of a request, and what it may do.
+type Whoami struct {
+	Name       string   `json:"name"`
+	TokenId    string   `json:"token_id"`
+	Tenant     string   `json:"tenant"`
+	Role       *string  `json:"role"`
+	Scopes     []string `json:"scopes"`
+	UserId     *string  `json:"user_id"`
+	ExpiresInS *float64 `json:"expires_in_s"`
 }
 
 // Why: Why an execution does not run yet: reasons in the order in which they must be resolved.
@@ -3256,6 +3269,33 @@ func (c *Client) UsersChangeUser(ctx context.Context, name string, body UserChan
 // UsersDeleteUser: Delete a user; its tokens are revoked at once. DELETE /api/v1/users/{name}
 func (c *Client) UsersDeleteUser(ctx context.Context, name string, options ...Option) error {
 	return c.call(ctx, "DELETE", "/api/v1/users/"+url.PathEscape(name), nil, nil, options)
+}
+
+// UsersBlockUser: Block a user of an identity provider: its JWTs are refused, and its sessions and streams end at once. POST /api/v1/users/{name}/block
+func (c *Client) UsersBlockUser(ctx context.Context, name string, options ...Option) (*User, error) {
+	answer := new(User)
+	if err := c.call(ctx, "POST", "/api/v1/users/"+url.PathEscape(name)+"/block", nil, answer, options); err != nil {
+		return nil, err
+	}
+	return answer, nil
+}
+
+// UsersUnblockUser: Admit a blocked user again. Its browser has to sign in again. POST /api/v1/users/{name}/unblock
+func (c *Client) UsersUnblockUser(ctx context.Context, name string, options ...Option) (*User, error) {
+	answer := new(User)
+	if err := c.call(ctx, "POST", "/api/v1/users/"+url.PathEscape(name)+"/unblock", nil, answer, options); err != nil {
+		return nil, err
+	}
+	return answer, nil
+}
+
+// UsersWhoami: Get the caller of this request, and what it may do. GET /api/v1/whoami
+func (c *Client) UsersWhoami(ctx context.Context, options ...Option) (*Whoami, error) {
+	answer := new(Whoami)
+	if err := c.call(ctx, "GET", "/api/v1/whoami", nil, answer, options); err != nil {
+		return nil, err
+	}
+	return answer, nil
 }
 
 // WorkerTokensCreate: Issue a token for workers, bound to queues, labels and task kinds. POST /api/v1/worker-tokens

@@ -1798,6 +1798,8 @@ export interface User {
   "created_by": string;
   "tokens": number;
   "last_used_at": string | null;
+  "issuer"?: string | null;
+  "blocked_at"?: string | null;
 }
 
 /** Fields that are null stay as they are. */
@@ -1839,6 +1841,17 @@ export interface WebhookTarget {
   "kind": "webhook";
   "url": string;
   "secret"?: string | null;
+}
+
+/** The caller of a request, and what it may do. */
+export interface Whoami {
+  "name": string;
+  "token_id": string;
+  "tenant": string;
+  "role": string | null;
+  "scopes": Array<string>;
+  "user_id": string | null;
+  "expires_in_s": number | null;
 }
 
 /** Why an execution does not run yet: reasons in the order in which they must be resolved. */
@@ -2676,6 +2689,21 @@ export class Client {
   /** Delete a user; its tokens are revoked at once. DELETE /api/v1/users/{name} */
   usersDeleteUser(name: string, options: Options = {}): Promise<void> {
     return this.call<void>("DELETE", `/api/v1/users/${encodeURIComponent(name)}`, undefined, options);
+  }
+
+  /** Block a user of an identity provider: its JWTs are refused, and its sessions and streams end at once. POST /api/v1/users/{name}/block */
+  usersBlockUser(name: string, options: Options = {}): Promise<User> {
+    return this.call<User>("POST", `/api/v1/users/${encodeURIComponent(name)}/block`, undefined, options);
+  }
+
+  /** Admit a blocked user again. Its browser has to sign in again. POST /api/v1/users/{name}/unblock */
+  usersUnblockUser(name: string, options: Options = {}): Promise<User> {
+    return this.call<User>("POST", `/api/v1/users/${encodeURIComponent(name)}/unblock`, undefined, options);
+  }
+
+  /** Get the caller of this request, and what it may do. GET /api/v1/whoami */
+  usersWhoami(options: Options = {}): Promise<Whoami> {
+    return this.call<Whoami>("GET", `/api/v1/whoami`, undefined, options);
   }
 
   /** Issue a token for workers, bound to queues, labels and task kinds. POST /api/v1/worker-tokens */
