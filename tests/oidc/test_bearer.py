@@ -247,3 +247,12 @@ async def test_an_issuer_that_is_away_is_not_the_callers_fault(database_url: str
         answer = await http.get("/api/v1/jobs", headers=bearer(token))
         assert (answer.status_code, answer.json()["code"]) == (503, "issuer_unavailable")
         assert (await http.get("/api/v1/jobs", headers=bearer(cluster.token))).status_code == 200
+
+
+async def test_another_role_is_no_second_person(federated: Cluster, issuer: Provider) -> None:
+    """Approvals need another person than the one who started the run: all roles of a subject are recorded as one."""
+    names = set()
+    for groups in (["submitters"], ["admins"]):
+        async with client_of(federated, await issuer.mint(sub="quentin", groups=groups)) as client:
+            names.add((await client.whoami()).name)
+    assert len(names) == 1

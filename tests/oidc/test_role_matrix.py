@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator
+from typing import Any
 
 import httpx2
 import pytest
@@ -26,7 +27,8 @@ GROUP_OF = {role: group for group, role in ROLES.items()}
 @pytest.fixture(scope="module")
 async def server(database_url: str, issuer: Provider) -> AsyncIterator[Cluster]:
     """A server that takes the tenant from a claim: administrators of the first tenant have more rights."""
-    configured = issuer_of(issuer, **{"tenant": None, "tenant-claim": "org"})
+    by_claim: dict[str, Any] = {"tenant": None, "tenant-claim": "org"}
+    configured = issuer_of(issuer, **by_claim)
     async with started(database_url, issuers=(configured,), rate_limit=0) as cluster:
         async with cluster.client() as admin:
             await admin.create_tenant(wire.NewTenant(name=TENANT))

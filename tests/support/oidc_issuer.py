@@ -1,8 +1,8 @@
 """A small identity provider in a process of its own, with real keys: OpenID Connect discovery, JWK set, authorization
 code with PKCE (RFC 7636), device flow (RFC 8628), refresh tokens that work once, revocation (RFC 7009).
 
-`python -m tests.support.oidc_issuer ALGORITHM` prints its port and serves. Users sign in by themselves: what a user
-decides in reality, tests decide by `/_control`.
+`python -m tests.support.oidc_issuer ALGORITHM HOST` prints its port and serves. Users sign in by themselves: what a
+user decides in reality, tests decide by `/_control`.
 """
 
 from __future__ import annotations
@@ -227,8 +227,8 @@ def handler(issuer: Issuer) -> type[BaseHTTPRequestHandler]:
 class Provider:
     """A running provider, as tests use it."""
 
-    def __init__(self, port: int) -> None:
-        self.url = f"http://127.0.0.1:{port}"
+    def __init__(self, host: str, port: int) -> None:
+        self.url = f"http://{host}:{port}"
 
     async def control(self, do: str, **order: Any) -> Any:
         body = json.dumps({"do": do, **order}).encode()
@@ -250,28 +250,28 @@ def _post(url: str, body: bytes) -> Any:
 
 
 @contextlib.asynccontextmanager
-async def provider(algorithm: str = "RS256") -> AsyncIterator[Provider]:
-    """A provider in a process of its own."""
+async def provider(algorithm: str = "RS256", *, host: str = "127.0.0.1") -> AsyncIterator[Provider]:
+    """A provider in a process of its own. With `host="localhost"` it is another site for browsers."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "tests.support.oidc_issuer", algorithm, stdout=asyncio.subprocess.PIPE
+        sys.executable, "-m", "tests.support.oidc_issuer", algorithm, host, stdout=asyncio.subprocess.PIPE
     )
     try:
         assert process.stdout is not None
-        yield Provider(int(await process.stdout.readline()))
+        yield Provider(host, int(await process.stdout.readline()))
     finally:
         with contextlib.suppress(ProcessLookupError):
             process.terminate()
         await process.wait()
 
 
-def serve(algorithm: str) -> None:
+def serve(algorithm: str, host: str) -> None:
     issuer = Issuer("", algorithm)
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler(issuer))
-    issuer.url = f"http://127.0.0.1:{server.server_port}"
+    issuer.url = f"http://{host}:{server.server_port}"
     issuer.rotate()
     print(server.server_port, flush=True)
     server.serve_forever()
 
 
 if __name__ == "__main__":
-    serve(sys.argv[1])
+    serve(*sys.argv[1:])

@@ -396,7 +396,7 @@ class Authenticator:
         quota = self._schedule_quota if token.schedule_quota is None else token.schedule_quota
         name = Principal(
             token.name if token.user is None else f"{token.user}/{token.name}",
-            token.token_id,
+            token.actor_id,
             schedule_quota=quota,
             quota_id=token.principal_id,
             grants=_restriction(token),

@@ -13,7 +13,6 @@ from urllib.parse import urlencode, urlsplit
 
 import msgspec
 
-from mainspring.cli.private_file import write_private
 from mainspring.client.discovery import LOGINS, read_private
 from mainspring.clock import SystemClock
 from mainspring.domain.errors import Unavailable, invalid
@@ -62,8 +61,14 @@ class Logins:
         return login if login.server == server else None
 
     def write(self, login: Login) -> None:
+        """Write a file that only this user can read, atomically. The folder is the user's own."""
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        write_private(self.file_of(login.server), msgspec.json.encode(login).decode())
+        file = self.file_of(login.server)
+        new = file.with_suffix(f".{os.getpid()}")
+        descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "wb") as opened:
+            opened.write(msgspec.json.encode(login))
+        new.replace(file)
 
     def forget(self, server: str) -> None:
         self.file_of(server).unlink(missing_ok=True)

@@ -125,7 +125,7 @@ class Provider:
             raise Refused("kid names no key of the issuer" if token.key_id else "kid is missing")
         content, _, signature = token.text.rpartition(".")
         if not JWSRegistry.algorithms[self.issuer.algorithm].verify(content.encode(), jwt.decoded(signature), key):
-            raise Refused("the signature does not fit")
+            raise Refused("the signature is wrong")
 
     async def _fetch_keys(self) -> dict[str, Any]:
         return await self._http.get(await self._endpoint("jwks_uri"))

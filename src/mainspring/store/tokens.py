@@ -32,6 +32,12 @@ class Token:
     left_s: float | None = None  # until it expires
     suspended: bool = False  # its tenant
     queue_is_limited: bool = False  # by a quota of its tenant
+    is_identity: bool = False  # stands for the JWTs and sessions of a user that an issuer knows; it has no secret
+
+    @property
+    def actor_id(self) -> UUID:
+        """The id that changes are recorded with: one for all roles of a user that an issuer knows."""
+        return self.principal_id if self.is_identity and self.principal_id is not None else self.token_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +101,7 @@ def token_of(row: Any) -> Token:
         left_s=row["left_s"],
         suspended=row["suspended"],
         queue_is_limited=row["queue_is_limited"],
+        is_identity=_is_identity(row),
     )
 
 
@@ -102,6 +109,10 @@ def _scopes(row: Any) -> frozenset[str]:
     role = None if row["role"] is None else scopes_of_role(row["role"], row["role_scopes"])
     user = None if row["user_role"] is None else scopes_of_role(row["user_role"], row["user_role_scopes"])
     return effective_scopes(row["scopes"], role, user)
+
+
+def _is_identity(row: Any) -> bool:
+    return row["principal_id"] is not None and row["user_role"] is None
 
 
 def scopes_of_role(name: str, defined: Sequence[str] | None) -> Sequence[str]:
@@ -207,7 +218,7 @@ def _line(row: Any) -> TokenLine:
         last_used_at=row["last_used_at"],
         replaced_by=row["replaced_by"],
         schedule_quota=row["schedule_quota"],
-        is_identity=row["principal_id"] is not None and row["user_role"] is None,
+        is_identity=_is_identity(row),
     )
 
 
