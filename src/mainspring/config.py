@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from mainspring.domain.errors import Invalid
+from mainspring.domain.issuer import Issuer
 
 Role = Literal["api", "scheduler"]
 ROLES: tuple[Role, ...] = get_args(Role)
@@ -27,6 +28,7 @@ ENVIRONMENT = (
     "MAINSPRING_HEALTH_HOST",
     "MAINSPRING_HEALTH_PORT",
     "MAINSPRING_HOST",
+    "MAINSPRING_ISSUER_FILE",
     "MAINSPRING_KEEP_DEAD_LETTERS",
     "MAINSPRING_KEEP_HISTORY",
     "MAINSPRING_KEEP_OUTPUT",
@@ -97,6 +99,7 @@ class ServeConfig:
     tls_client_ca: str | None = None  # workers must show a certificate of this authority
     secret_key_file: str | None = None
     secret_key_fd: int | None = None
+    issuers: tuple[Issuer, ...] = ()  # identity providers whose JWTs are accepted
     streams_per_token: int = 100  # live streams open at once; 0: unlimited
     bus: str | None = None  # URL of the engine that carries wake-ups; None: PostgreSQL
     watch_roots: tuple[str, ...] = ()  # folders and stores that triggers may watch: PLACE, TENANT=PLACE or *=PLACE

@@ -65,6 +65,8 @@ CREATE_NOTHING = [
     "/api/v1/runs/{run_id}/steps/{step}/force-complete",
     "/api/v1/workers/{name}/drain",
     "/api/v1/workers/{name}/resume",
+    "/api/v1/users/{name}/block",
+    "/api/v1/users/{name}/unblock",
 ]
 """POST routes that only change what exists. A new POST route is added here, or declared with `creates=True`."""
 

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.anyio
 NO_SERVER = {
     "dev", "serve", "worker", "db migrate", "db status", "db prune", "db backup", "db verify", "db restore",
     "db resume", "cron explain", "cron next", "cron between", "completion",
-    "config show", "config check", "validate", "schema", "secrets new-key",
+    "config show", "config check", "validate", "schema", "secrets new-key", "login", "logout",
 }  # fmt: skip
 """Commands that do not print an answer of the API."""
 NO_ANSWER = {
@@ -195,6 +195,9 @@ async def test_what_is_printed_is_what_the_api_answered(program: Program, cluste
         await equal("users create", "analyst", "--role", "nightly", "--display-name", "Analyst")
         await equal("users edit", "analyst", "--role", "viewer")
         await equal("users list")
+        await program.run("users block", "analyst", codes=(5,))  # of users of an issuer only
+        await equal("users unblock", "analyst")
+        await equal("whoami")
         issued = await equal("tokens create", "laptop", "--user", "analyst", "--expires", "90d")
         await equal("tokens rotate", issued["token_id"], "--overlap", "5m")
         await equal("tokens list")

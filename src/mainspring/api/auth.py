@@ -60,6 +60,8 @@ class Caller:
     principal_id: UUID | None = None  # of its user
     left_s: float | None = None  # from when it was looked up until it expires; None: it does not
     suspended: bool = False  # its tenant: only workers may report what runs
+    expires_at: float | None = None  # by the monotonic clock; of a JWT, with which its streams end
+    response_key: bytes | None = None  # encrypts stored responses of a caller whose credential changes, as JWTs do
 
     def may(self, scope: str) -> bool:
         return self.is_cluster_admin if scope == CLUSTER_SCOPE else includes(self.scopes, scope)
@@ -217,6 +219,9 @@ class Authenticator:
     async def open(self) -> None:
         async with self._database.connection() as connection:
             self._key = await tokens.server_key(connection, name="cookies")
+
+    async def close(self) -> None:
+        """Release what `open` and requests have opened."""
 
     async def caller(self, request: Request) -> Caller:
         given = header(request.scope, b"authorization")
@@ -391,7 +396,7 @@ class Authenticator:
         quota = self._schedule_quota if token.schedule_quota is None else token.schedule_quota
         name = Principal(
             token.name if token.user is None else f"{token.user}/{token.name}",
-            token.token_id,
+            token.actor_id,
             schedule_quota=quota,
             quota_id=token.principal_id,
             grants=_restriction(token),

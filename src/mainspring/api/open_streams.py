@@ -7,6 +7,7 @@ import contextlib
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass
+from time import monotonic
 from typing import Literal
 from uuid import UUID
 
@@ -93,9 +94,12 @@ class OpenStreams(Service):
         self._open.add(stream)
         self._of_token[key] += 1
         self._of_kind[kind] += 1
+        expiry = None if caller.expires_at is None else self._end_at(caller.expires_at, stream)
         try:
             yield stream
         finally:
+            if expiry is not None:
+                expiry.cancel()
             self._open.discard(stream)
             self._of_kind[kind] -= 1
             self._of_token[key] -= 1
@@ -147,6 +151,15 @@ class OpenStreams(Service):
             self._interrupt(stream)
         if ended:
             log.info("streams.revoked", credential=str(credential_id), streams=len(ended))
+
+    def _end_at(self, expires_at: float, stream: OpenStream) -> asyncio.TimerHandle:
+        """End a stream when the JWT of its caller expires."""
+
+        def expire() -> None:
+            stream.is_revoked = True
+            self._interrupt(stream)
+
+        return asyncio.get_running_loop().call_later(max(0.0, expires_at - monotonic()), expire)
 
     def _interrupt(self, stream: OpenStream) -> None:
         """End a stream, and again until it has: `asyncio.wait_for` of Python 3.11 can lose a cancellation."""

@@ -307,7 +307,7 @@ async def _handled_once(endpoint: Endpoint, call: Call, key: str) -> Response:
         ),
         call.tenant,
         idempotency.digest_of(scope["query_string"], idempotency.body_bytes(call.body)),
-        (header(scope, b"authorization") or "").partition(" ")[2].strip().encode(),
+        call.caller.response_key or (header(scope, b"authorization") or "").partition(" ")[2].strip().encode(),
     )
     status, body, headers = await idempotency.once(
         call.context, request, lambda context: _handled(endpoint, replace(call, context=context))

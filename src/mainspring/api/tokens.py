@@ -61,6 +61,8 @@ async def rotate(call: Call) -> wire.IssuedToken:
     overlap_s = seconds_of(call.body.overlap, "/overlap", least=0, most=LONGEST_OVERLAP_S)
     async with call.context.database.transaction() as connection:
         old = await _changeable(connection, call.caller, call.path("ref"))
+        if old.is_identity:
+            raise Conflict("this token stands for a user of an issuer and has no secret", code="user_of_issuer")
         now = instant(await database_now_ms(connection))
         lifetime = None if old.expires_at is None else old.expires_at - old.created_at
         new = NewToken(
@@ -103,6 +105,8 @@ async def issue_for(context: Context, caller: Caller, body: wire.NewToken, *, te
     check_scopes(body.scopes)
     async with context.database.transaction() as connection:
         user = None if body.user is None else await users.known(connection, body.user, tenant=tenant)
+        if user is not None:
+            users.refuse_of_issuer(user, "it signs in there; create a service for a program")
         role = None if body.role is None else await scopes_of(connection, body.role, tenant=tenant)
         of_user = None if user is None else await scopes_of(connection, user.role, tenant=tenant)
         scopes = effective_scopes(body.scopes, role, of_user)

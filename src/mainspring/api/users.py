@@ -62,6 +62,40 @@ async def delete_user(call: Call) -> None:
         call.context.streams.announce_end(token_id)
 
 
+@table.route("POST", USERS + "/{name}/block", scope="admin", response=wire.User)
+async def block_user(call: Call) -> wire.User:
+    """Block a user of an identity provider: its JWTs are refused, and its sessions and streams end at once."""
+    blocked, ended = await users.block(
+        call.context.database, call.path("name"), tenant=call.tenant, by=call.caller.name
+    )
+    for token_id in ended:
+        call.context.streams.announce_end(token_id)
+    return user_of(blocked)
+
+
+@table.route("POST", USERS + "/{name}/unblock", scope="admin", response=wire.User)
+async def unblock_user(call: Call) -> wire.User:
+    """Admit a blocked user again. Its browser has to sign in again."""
+    return user_of(
+        await users.unblock(call.context.database, call.path("name"), tenant=call.tenant, by=call.caller.name)
+    )
+
+
+@table.route("GET", "/api/v1/whoami", scope="read", response=wire.Whoami)
+async def whoami(call: Call) -> wire.Whoami:
+    """Get the caller of this request, and what it may do."""
+    caller = call.caller
+    return wire.Whoami(
+        name=str(caller.name),
+        token_id=caller.token_id,
+        tenant=caller.tenant_name,
+        role=caller.role,
+        scopes=sorted(caller.scopes),
+        user_id=caller.principal_id,
+        expires_in_s=caller.left_s,
+    )
+
+
 @table.route("GET", ROLES, scope="read", response=wire.Page[wire.Role])
 async def list_roles(call: Call) -> wire.Page[wire.Role]:
     """List the built-in roles, then those that the tenant defines."""
@@ -108,6 +142,8 @@ def user_of(row: PrincipalRow) -> wire.User:
         created_by=row.created_by,
         tokens=row.tokens,
         last_used_at=row.last_used_at,
+        issuer=row.issuer,
+        blocked_at=row.blocked_at,
     )
 
 

@@ -25,6 +25,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 DEFAULT_FILE = Path("/etc/mainspring/mainspring.toml")
 MAX_BYTES = 64 * 1024
 TABLES = ("serve", "worker")
+ISSUERS = "issuers"
+"""The table whose tables describe identity providers; see domain/issuer.py."""
 SHARED = "serve"
 """Commands without a table of their own, such as `db migrate`, use the settings of this one."""
 NEVER_IN_FILES = {"token": "token-file", "config": ""}
@@ -38,6 +40,7 @@ class ConfigFile:
     path: Path
     top: Mapping[str, Any] = field(default_factory=dict)
     tables: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    issuers: Mapping[str, Any] = field(default_factory=dict)
 
     def settings_of(self, table: str) -> dict[str, tuple[str, Any]]:
         """Return the value of each key and where it stands, for a command."""
@@ -75,10 +78,11 @@ def read_file(path: Path, command: click.Command) -> ConfigFile:
     """
     content = parse(path)
     tables = {key: value for key, value in content.items() if isinstance(value, dict)}
+    issuers = tables.pop(ISSUERS, {})
     top = {key: value for key, value in content.items() if not isinstance(value, dict)}
     for table in tables:
         if table not in TABLES:
-            raise Invalid(f"{path}: unknown table [{table}]{_meant(table, TABLES)}")
+            raise Invalid(f"{path}: unknown table [{table}]{_meant(table, (*TABLES, ISSUERS))}")
     if command.name not in TABLES:
         command = load_command(SHARED)
     own = _names(command)
@@ -88,7 +92,7 @@ def read_file(path: Path, command: click.Command) -> ConfigFile:
         _check_key(path, "", key, value, own)
     for key, value in tables.get(str(command.name), {}).items():
         _check_key(path, f"[{command.name}] ", key, value, _names(command))
-    return ConfigFile(path, top, tables)
+    return ConfigFile(path, top, tables, issuers)
 
 
 def _names(command: click.Command) -> set[str]:

@@ -40,7 +40,7 @@ _BY_CLASS: tuple[tuple[type[errors.MainspringError], int], ...] = (
 _BY_STATE: dict[State, int] = {"succeeded": 0, "cancelled": 11, "timed_out": 12}
 _HINTS = {
     "unreachable": "start a server with `mainspring dev`, or set --url or MAINSPRING_URL",
-    "unauthenticated": "pass --token, set MAINSPRING_TOKEN, or use the folder of `mainspring dev`",
+    "unauthenticated": "pass --token, set MAINSPRING_TOKEN, use the folder of `mainspring dev`, or `mainspring login`",
     "name_taken": "choose another name, or replace that job with --replace",
     "wait_timed_out": "the execution continues; wait again with: mainspring executions wait",
 }

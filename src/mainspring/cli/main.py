@@ -64,6 +64,9 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "channels": ("channels", "Manage notification channels"),
     },
     "Access": {
+        "login": ("login", "Sign in at the server's identity provider"),
+        "logout": ("login", "Forget the sign-in to the server"),
+        "whoami": ("login", "Show who the server takes you for, and what you may do"),
         "tokens": ("tokens", "Issue, list, rotate and revoke API tokens"),
         "users": ("users", "Manage users and services"),
         "roles": ("users", "Manage roles: named sets of scopes"),

@@ -72,9 +72,7 @@ class Server:
         self._subscriptions = Subscriptions(self.database, self.bus)
         self.readiness = Readiness()
         add_database_check(self.readiness, self.database)
-        self._auth = Authenticator(
-            self.database, limits=RequestLimits(config.rate_limit), schedule_quota=config.schedule_quota
-        )
+        self._auth = authenticator(config, self.database)
         self.vault = open_vault(config)
         self._sender = Sender(read_networks(config.allow_net), apprise=config.apprise, public_url=config.public_url)
         dispatcher = self._dispatcher() if "api" in config.roles else None
@@ -176,12 +174,30 @@ class Server:
                 await service.stop()
             except Exception:
                 log.exception("service.stop_failed", service=type(service).__name__)
+        await self._auth.close()
         await self._sender.close()
         await self.vault.close()
         await self.database.close()
         if self.health is not None:
             await self.health.stop()
         await self.readiness.stop()
+
+
+def authenticator(config: ServeConfig, database: Database) -> Authenticator:
+    """Tokens and browser sessions; with issuers also their JWTs."""
+    limits = RequestLimits(config.rate_limit)
+    if not config.issuers:
+        return Authenticator(database, limits=limits, schedule_quota=config.schedule_quota)
+    from mainspring.api.federated import FederatedAuthenticator  # a process without issuers does not load it
+    from mainspring.oidc.provider import open_providers
+
+    return FederatedAuthenticator(
+        database,
+        open_providers(config.issuers, allowed=read_networks(config.allow_net), public_url=config.public_url),
+        public_url=config.public_url,
+        limits=limits,
+        schedule_quota=config.schedule_quota,
+    )
 
 
 def open_vault(config: ServeConfig) -> Vault:

@@ -11,10 +11,11 @@ import click
 from click.core import ParameterSource
 
 from mainspring.cli.arguments import seconds
-from mainspring.cli.config_file import config_option
+from mainspring.cli.config_file import FOUND, ISSUERS, ConfigFile, config_option, parse
 from mainspring.cli.private_file import read_private
 from mainspring.config import ARTIFACT_STORE, parse_roles
 from mainspring.domain.errors import Invalid
+from mainspring.domain.issuer import Issuer, read_issuers
 from mainspring.domain.placement.resources import parse_amount
 from mainspring.domain.watch import read_roots
 from mainspring.telemetry import logs
@@ -169,6 +170,18 @@ def check_public_url(_: click.Context, __: click.Parameter, value: str) -> str:
 def check_watch_roots(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
     read_roots(values)
     return values
+
+
+def _issuers(context: click.Context, _: click.Parameter, file: Path | None) -> tuple[Issuer, ...]:
+    """The issuers of the configuration file, and of --issuer-file."""
+    config: ConfigFile | None = context.meta.get(FOUND)
+    tables = {} if config is None else dict(config.issuers)
+    if file is not None:
+        content = parse(file)
+        if others := content.keys() - {ISSUERS}:
+            raise Invalid(f"{file}: unknown table or setting {min(others)}; write [issuers.NAME]")
+        tables |= content.get(ISSUERS, {})
+    return read_issuers(tables, str(file or (config and config.path)))
 
 
 _OPTIONS = (
@@ -372,7 +385,19 @@ _OPTIONS = (
         default="",
         metavar="URL",
         callback=check_public_url,
-        help="Address of the web UI, such as https://jobs.example.com, for links in notifications.",
+        help="Address of the web UI, such as https://jobs.example.com, for links in notifications and for sign-in at an"
+        " identity provider.",
+    ),
+    click.option(
+        "--issuer-file",
+        "issuers",
+        type=click.Path(dir_okay=False, path_type=Path),
+        envvar="MAINSPRING_ISSUER_FILE",
+        show_envvar=True,
+        metavar="FILE",
+        callback=_issuers,
+        help="TOML file with tables [issuers.NAME]: identity providers whose JWTs are accepted, besides those of the"
+        " configuration file.",
     ),
     click.option("--apprise", is_flag=True, help="Allow apprise channels. Their addresses are not checked."),
     log_option,

@@ -21,9 +21,11 @@ USERS: TableLayout[wire.User] = TableLayout(
         Column("NAME", lambda user: user.name),
         Column("DISPLAY NAME", lambda user: user.display_name, wraps=True),
         Column("KIND", lambda user: user.kind),
-        Column("ROLE", lambda user: user.role),
+        Column("ROLE", lambda user: user.role if user.blocked_at is None else f"{user.role} (blocked)"),
         Column("TOKENS", lambda user: str(user.tokens)),
         Column("LAST USED", lambda user: "never" if user.last_used_at is None else local(user.last_used_at)),
+        Column("BLOCKED", lambda user: "no" if user.blocked_at is None else local(user.blocked_at), wide=True),
+        Column("ISSUER", lambda user: user.issuer or "–", wide=True),
         Column("CREATED BY", lambda user: user.created_by, wide=True),
     ],
     empty="no users",
@@ -82,6 +84,22 @@ async def delete_user(client: AsyncClient, out: Output, name: str) -> None:
     """Delete a user. Its tokens stop working at once."""
     await client.delete_user(name)
     echo(f"deleted {name}", err=True)
+
+
+@users.command("block")
+@click.argument("name")
+@connected
+async def block_user(client: AsyncClient, out: Output, name: str) -> None:
+    """Block a user of an identity provider. Its tokens, sessions and streams end at once."""
+    out.row(await client.block_user(name), USERS)
+
+
+@users.command("unblock")
+@click.argument("name")
+@connected
+async def unblock_user(client: AsyncClient, out: Output, name: str) -> None:
+    """Admit a blocked user again."""
+    out.row(await client.unblock_user(name), USERS)
 
 
 @click.group(cls=Group)

@@ -6,7 +6,7 @@ For the URL and for the token, the first of these that sets it:
 2. the environment (`MAINSPRING_URL`, `MAINSPRING_TOKEN`)
 3. `.mainspring/url` and `.mainspring/token` in the current folder or the nearest parent that has one
 4. `~/.config/mainspring/config.toml` with `url` and `token`
-5. http://127.0.0.1:7171
+5. http://127.0.0.1:7171; the token of `mainspring login` to that server
 
 A token is sent only to the server that it was given for:
 
@@ -16,6 +16,7 @@ A token is sent only to the server that it was given for:
 - `MAINSPRING_TOKEN` belongs to `MAINSPRING_URL` if both are set, and is not sent to another `--url`.
 - A token from a file goes to the server that the same place names, and is only read from a file that other users cannot
   read. A folder that belongs to another user is not trusted to name a server.
+- The token of `mainspring login` goes to the server that the user signed in to.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from mainspring.domain.errors import Unauthenticated, invalid
 DEFAULT_URL = "http://127.0.0.1:7171"
 FOLDER = ".mainspring"
 CONFIG = Path(".config", "mainspring", "config.toml")
+LOGINS = Path(".config", "mainspring", "logins")
 _LOOPBACK = {"localhost", "127.0.0.1", "::1"}
 
 
@@ -71,8 +73,12 @@ def discover(
     env: Mapping[str, str] = os.environ,
     folder: Path | None = None,
     home: Path | None = None,
+    logins: bool = True,
 ) -> Server:
-    """Return the server to use from `folder` (the current one by default), in the order above."""
+    """Return the server to use from `folder` (the current one by default), in the order above.
+
+    The token of a login that has expired is renewed at its issuer. `logins=False` leaves logins out.
+    """
     sources = [_project(folder or Path.cwd()), _personal(home or Path.home())]
     named = [(url, "--url"), (env.get("MAINSPRING_URL"), "MAINSPRING_URL")]
     named += [(source.url, str(source.url_file)) for source in sources]
@@ -85,9 +91,22 @@ def discover(
         _refuse_redirection(address, origin, "--token" if token else "MAINSPRING_TOKEN", sources)
     token_origin = "--token" if token else "MAINSPRING_TOKEN" if in_env else _token_file(address, sources)
     token = token or in_env or _token_for(address, sources)
+    if token is None and logins and (found := _login(address, home or Path.home())) is not None:
+        token, token_origin = found
     if token is not None and not (token.isascii() and token.isprintable() and " " not in token):
         raise Unauthenticated("the token contains invalid characters: was it copied completely?")
     return Server(address, token, origin, token_origin)
+
+
+def _login(address: str, home: Path) -> tuple[str, str] | None:
+    """The token of `mainspring login` to a server, and its file."""
+    if not (home / LOGINS).is_dir():
+        return None
+    from mainspring.client.logins import Logins  # loads the HTTP client
+
+    logins = Logins(home)
+    token = logins.token_for(identity_of(address))
+    return None if token is None else (token, str(logins.file_of(identity_of(address))))
 
 
 def _refuse_redirection(address: str, origin: str, given: str, sources: list[_Source]) -> None:
@@ -148,7 +167,7 @@ def _read_config(path: Path) -> dict[str, str]:
 def _token_for(address: str, sources: list[_Source]) -> str | None:
     for source in sources:
         if source.token_file and _same(address, _checked(source.url or DEFAULT_URL, str(source.url_file))):
-            text = _read_private(source.token_file)
+            text = read_private(source.token_file)
             both = source.token_file == source.url_file
             return str(tomllib.loads(text)["token"]) if both else text.strip()
     return None
@@ -162,7 +181,7 @@ def _token_file(address: str, sources: list[_Source]) -> str:
     return "nowhere"
 
 
-def _read_private(path: Path) -> str:
+def read_private(path: Path) -> str:
     """Return the content of a file that only this user can read; reject any other."""
     with path.open(encoding="utf-8") as file:
         found = os.fstat(file.fileno())
@@ -198,6 +217,12 @@ def _checked(url: str, origin: str) -> str:
 
 def _same(one: str, other: str) -> bool:
     return _identity(one) == _identity(other)
+
+
+def identity_of(url: str) -> str:
+    """A text that is the same for all spellings of a server's URL."""
+    scheme, host, port, path = _identity(url)
+    return f"{scheme}://{host}:{port}{path}"
 
 
 def _identity(url: str) -> tuple[str, str, int, str]:

@@ -47,6 +47,18 @@ class IdentityMethods(Connected):
         """Delete a user and revoke its tokens."""
         await self._transport.send("DELETE", path_of("users", name))
 
+    async def block_user(self, name: str) -> wire.User:
+        """Block a user of an identity provider; its JWTs, sessions and streams end at once."""
+        return await self._transport.request(wire.User, "POST", path_of("users", name, "block"))
+
+    async def unblock_user(self, name: str) -> wire.User:
+        """Admit a blocked user again."""
+        return await self._transport.request(wire.User, "POST", path_of("users", name, "unblock"))
+
+    async def whoami(self) -> wire.Whoami:
+        """Get the caller, and what it may do."""
+        return await self._transport.request(wire.Whoami, "GET", "/api/v1/whoami")
+
     async def roles(self) -> wire.Page[wire.Role]:
         """List the built-in roles and those of the tenant."""
         return await self._transport.request(wire.Page[wire.Role], "GET", "/api/v1/roles")

@@ -555,6 +555,15 @@ class Client:
     def change_user(self, name: str, change: wire.UserChange) -> wire.User:
         return finish(self._inner.change_user(name, change))
 
+    def block_user(self, name: str) -> wire.User:
+        return finish(self._inner.block_user(name))
+
+    def unblock_user(self, name: str) -> wire.User:
+        return finish(self._inner.unblock_user(name))
+
+    def whoami(self) -> wire.Whoami:
+        return finish(self._inner.whoami())
+
     def delete_user(self, name: str) -> None:
         finish(self._inner.delete_user(name))
 

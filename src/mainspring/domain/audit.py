@@ -23,7 +23,7 @@ ACTIONS: tuple[str, ...] = (
     "trigger.create", "trigger.edit", "trigger.pause", "trigger.resume", "trigger.rotate", "trigger.delete",
     "manifest.apply",
     "token.create", "token.rotate", "token.revoke", "role.write", "role.delete",
-    "user.create", "user.edit", "user.delete",
+    "user.create", "user.edit", "user.delete", "user.block", "user.unblock",
     "tenant.create", "tenant.edit", "tenant.suspend", "tenant.resume", "tenant.delete",
     "browser_session.end", "browser_session.end_all",
 )  # fmt: skip

@@ -10,7 +10,7 @@ from mainspring.domain.audit import changes
 from mainspring.domain.errors import Conflict, NotFound
 from mainspring.domain.roles import check_user_name
 from mainspring.intake.roles import refuse_more, scopes_of
-from mainspring.store import audit, principals, tokens
+from mainspring.store import audit, identities, principals, tokens
 from mainspring.store.db import Connection, Database, Taken
 from mainspring.store.principals import PrincipalRow
 
@@ -53,6 +53,7 @@ async def change(
     """Change role and display name; also returns the tokens whose rights may have changed."""
     async with database.transaction() as connection:
         before = await known(connection, name, tenant=tenant)
+        refuse_of_issuer(before, "block it, or change its claims at the issuer")
         role = before.role if wanted.role is None else wanted.role
         display_name = before.display_name if wanted.display_name is None else wanted.display_name
         if role != before.role:
@@ -74,12 +75,43 @@ async def delete(database: Database, name: str, *, tenant: int, by: str) -> list
     """Delete a user and revoke its tokens, whose ids are returned."""
     async with database.transaction() as connection:
         row = await known(connection, name, tenant=tenant)
+        refuse_of_issuer(row, "its next token would create it again; block it instead")
         revoked = await tokens.revoke_tokens_of(connection, tenant=tenant, principal_id=row.principal_id)
         await principals.delete_principal(connection, tenant=tenant, principal_id=row.principal_id)
         await audit.record(
             connection, "user.delete", row.principal_id, tenant=tenant, by=by, name=name, revoked=len(revoked)
         )
         return revoked
+
+
+async def block(database: Database, name: str, *, tenant: int, by: str) -> tuple[PrincipalRow, list[UUID]]:
+    """Refuse a user of an issuer from now on; also returns the tokens that stood for it, which have ended."""
+    async with database.transaction() as connection:
+        row = await known(connection, name, tenant=tenant)
+        if row.issuer is None:
+            raise Conflict(
+                f"{name!r} is not a user of an issuer; delete it, or revoke its tokens", code="not_of_issuer"
+            )
+        ended = []
+        if await identities.block_principal(connection, tenant=tenant, principal_id=row.principal_id):
+            ended = await tokens.revoke_tokens_of(connection, tenant=tenant, principal_id=row.principal_id)
+            await audit.record(connection, "user.block", row.principal_id, tenant=tenant, by=by, name=name)
+        return await known(connection, name, tenant=tenant), ended
+
+
+async def unblock(database: Database, name: str, *, tenant: int, by: str) -> PrincipalRow:
+    """Admit a blocked user of an issuer again."""
+    async with database.transaction() as connection:
+        row = await known(connection, name, tenant=tenant)
+        if await identities.unblock_principal(connection, tenant=tenant, principal_id=row.principal_id):
+            await audit.record(connection, "user.unblock", row.principal_id, tenant=tenant, by=by, name=name)
+        return await known(connection, name, tenant=tenant)
+
+
+def refuse_of_issuer(row: PrincipalRow, hint: str) -> None:
+    """Refuse a change of a user whose role and tokens come from an issuer."""
+    if row.issuer is not None:
+        raise Conflict(f"the user {row.name!r} comes from the issuer {row.issuer}: {hint}", code="user_of_issuer")
 
 
 async def known(connection: Connection, name: str, *, tenant: int) -> PrincipalRow:

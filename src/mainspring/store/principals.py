@@ -22,6 +22,8 @@ class PrincipalRow:
     role: str
     created_at: datetime
     created_by: str
+    issuer: str | None  # of OpenID Connect, that knows the user
+    blocked_at: datetime | None
     tokens: int
     last_used_at: datetime | None
 

@@ -82,6 +82,7 @@ CREATE TABLE principals (
     created_at    timestamptz NOT NULL DEFAULT db_now(),
     created_by    text NOT NULL,
     deleted_at    timestamptz,
+    blocked_at    timestamptz,                     -- of a user that an issuer knows: its tokens are refused
     CONSTRAINT principals_subject CHECK ((issuer IS NULL) = (subject IS NULL))
 );
 CREATE UNIQUE INDEX principals_name ON principals (tenant_id, name) WHERE deleted_at IS NULL;
@@ -101,7 +102,7 @@ CREATE TABLE tokens (
     queues       text[],                           -- queues, labels and task kinds that it grants, as patterns: to
     labels       text[],                           -- workers that register, and in jobs that it changes or runs;
     kinds        text[],                           -- null: any
-    principal_id uuid REFERENCES principals,       -- its user, whose role limits it
+    principal_id uuid REFERENCES principals,       -- its user, whose role limits it, unless an issuer knows the user
     role         text,
     created_by   text,
     last_used_at timestamptz,                      -- to the minute
@@ -144,6 +145,13 @@ CREATE TABLE login_links (
 );
 CREATE INDEX login_links_token ON login_links (token_id, created_at);
 CREATE INDEX login_links_expiry ON login_links (expires_at);
+
+-- Sign-ins by authorization code that were completed, so that none can be completed twice.
+CREATE TABLE used_sign_ins (
+    digest      bytea PRIMARY KEY,                  -- SHA-256 of the state
+    expires_at  timestamptz NOT NULL
+);
+CREATE INDEX used_sign_ins_expiry ON used_sign_ins (expires_at);
 
 -- Keys created at the first start and never shown, such as the one that signs browser cookies.
 CREATE TABLE server_keys (

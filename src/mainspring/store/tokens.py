@@ -32,6 +32,12 @@ class Token:
     left_s: float | None = None  # until it expires
     suspended: bool = False  # its tenant
     queue_is_limited: bool = False  # by a quota of its tenant
+    is_identity: bool = False  # stands for the JWTs and sessions of a user that an issuer knows; it has no secret
+
+    @property
+    def actor_id(self) -> UUID:
+        """The id that changes are recorded with: one for all roles of a user that an issuer knows."""
+        return self.principal_id if self.is_identity and self.principal_id is not None else self.token_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,13 +101,18 @@ def token_of(row: Any) -> Token:
         left_s=row["left_s"],
         suspended=row["suspended"],
         queue_is_limited=row["queue_is_limited"],
+        is_identity=_is_identity(row),
     )
 
 
 def _scopes(row: Any) -> frozenset[str]:
     role = None if row["role"] is None else scopes_of_role(row["role"], row["role_scopes"])
-    user = None if row["principal_id"] is None else scopes_of_role(row["user_role"], row["user_role_scopes"])
+    user = None if row["user_role"] is None else scopes_of_role(row["user_role"], row["user_role_scopes"])
     return effective_scopes(row["scopes"], role, user)
+
+
+def _is_identity(row: Any) -> bool:
+    return row["principal_id"] is not None and row["user_role"] is None
 
 
 def scopes_of_role(name: str, defined: Sequence[str] | None) -> Sequence[str]:
@@ -168,6 +179,7 @@ class TokenLine:
     last_used_at: datetime | None = None
     replaced_by: UUID | None = None
     schedule_quota: int | None = None
+    is_identity: bool = False  # stands for the JWTs and sessions of a user that an issuer knows; it has no secret
 
 
 async def list_tokens(
@@ -206,6 +218,7 @@ def _line(row: Any) -> TokenLine:
         last_used_at=row["last_used_at"],
         replaced_by=row["replaced_by"],
         schedule_quota=row["schedule_quota"],
+        is_identity=_is_identity(row),
     )
 
 

@@ -9,6 +9,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from mainspring.api.context import Context
+from mainspring.api.federated import CALLBACK
 from mainspring.domain.errors import NotFound
 from mainspring.web.endpoint import Handle, PageRequest, changing, reading
 from mainspring.web.fire_density_cache import FireDensityCache
@@ -97,6 +98,7 @@ def routes(context: Context) -> list[BaseRoute]:
     set_navigation({page.path for page in pages if page.get is not None})
     return [
         Route("/login", login.login(context), methods=["GET", "POST"]),
+        Route(CALLBACK, login.callback(context), methods=["GET"]),
         Route("/logout", changing(context, login.logout, "read"), methods=["POST"]),
         *(route for page in pages for route in page.routes(context)),
     ]

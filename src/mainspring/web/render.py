@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from importlib import resources
@@ -21,6 +21,7 @@ from mainspring import __version__, wire
 from mainspring.api.auth import Caller
 from mainspring.clock import SystemClock, instant
 from mainspring.display.times import span
+from mainspring.domain.issuer import Issuer
 from mainspring.domain.metadata import contact_fields
 from mainspring.domain.placement.resources import show_amounts
 from mainspring.domain.retry import describe_retries
@@ -183,11 +184,20 @@ def fragment(template: str, name: str, caller: Reader, **values: Any) -> str:
 
 
 def login_page(
-    *, status: int = 200, error: str = "", then: str = "/", proof: str, key: str = "", caller: Caller | None = None
+    *,
+    status: int = 200,
+    error: str = "",
+    then: str = "/",
+    proof: str,
+    key: str = "",
+    caller: Caller | None = None,
+    issuers: Sequence[Issuer] = (),
 ) -> HTMLResponse:
     """Render the login with inline style: static files need a session. With `caller`, `key` signs in as that one."""
     template = _environment.get_template("login.html")
-    text = template.render(style=Markup(_CSS), error=error, then=then, proof=proof, key=key, caller=caller)
+    text = template.render(
+        style=Markup(_CSS), error=error, then=then, proof=proof, key=key, caller=caller, issuers=issuers
+    )
     return HTMLResponse(text, status, LOGIN_HEADERS)
 
 

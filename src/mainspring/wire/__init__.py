@@ -96,6 +96,7 @@ from mainspring.wire.identity import (
     User,
     UserChange,
     UserKind,
+    Whoami,
 )
 from mainspring.wire.jobs import (
     Change,
@@ -417,6 +418,7 @@ __all__ = [
     "UserChange",
     "UserKind",
     "Version",
+    "Whoami",
     "Why",
     "Work",
     "Worker",

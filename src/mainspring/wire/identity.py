@@ -127,3 +127,20 @@ class User(Response):
     """Valid tokens."""
     last_used_at: datetime | None
     """When one of its tokens was used last, to the minute."""
+    issuer: str | None = None
+    """The identity provider that knows the user and decides about its role."""
+    blocked_at: datetime | None = None
+    """Since when it is blocked."""
+
+
+class Whoami(Response):
+    """The caller of a request, and what it may do."""
+
+    name: str
+    token_id: UUID
+    tenant: str
+    role: str | None
+    scopes: list[str]
+    user_id: UUID | None
+    expires_in_s: float | None
+    """Until the credential expires; null: it does not."""

@@ -4,7 +4,7 @@ INSERT INTO principals (principal_id, tenant_id, kind, name, display_name, role,
 VALUES ($1, $2, $3, $4, $5, $6, $7);
 
 -- part: principal_columns
-p.principal_id, p.kind, p.name, p.display_name, p.role, p.created_at, p.created_by,
+p.principal_id, p.kind, p.name, p.display_name, p.role, p.created_at, p.created_by, p.issuer, p.blocked_at,
        (SELECT count(*) FROM tokens t WHERE t.principal_id = p.principal_id AND t.revoked_at IS NULL
           AND (t.expires_at IS NULL OR t.expires_at > db_now())) AS tokens,
        (SELECT max(t.last_used_at) FROM tokens t WHERE t.principal_id = p.principal_id) AS last_used_at

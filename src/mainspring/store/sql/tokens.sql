@@ -9,7 +9,7 @@ t.token_id, t.tenant_id, t.name, t.scopes, t.schedule_quota, t.queues, t.labels,
        (SELECT n.schedules_per_hour FROM tenants n WHERE n.tenant_id = t.tenant_id) AS schedules_per_hour,
        (SELECT r.scopes FROM roles r WHERE r.tenant_id = t.tenant_id AND r.name = t.role) AS role_scopes,
        (SELECT p.name FROM principals p WHERE p.principal_id = t.principal_id) AS user_name,
-       (SELECT p.role FROM principals p WHERE p.principal_id = t.principal_id) AS user_role,
+       (SELECT p.role FROM principals p WHERE p.principal_id = t.principal_id AND p.issuer IS NULL) AS user_role,
        (SELECT r.scopes FROM principals p JOIN roles r ON r.tenant_id = p.tenant_id AND r.name = p.role
         WHERE p.principal_id = t.principal_id) AS user_role_scopes,
        coalesce(t.last_used_at < db_now() - interval '1 min', true) AS unused,
