@@ -112,7 +112,7 @@ class Server:
             keep_history_s=config.keep_history_s,
             keep_output_s=config.keep_output_s,
         )
-        duties = Duties(self.database, self.bus, leads=scheduler.leads, announcer=self.announcer)
+        duties = Duties(self.database, self.bus, leads=scheduler.leads, announcer=self.announcer, vault=self.vault)
         evaluator = AlertEvaluator(self.database, self.bus, self._subscriptions, leads=scheduler.leads)
         deliverer = Deliverer(self.database, self.bus, self._sender, leads=scheduler.leads)
         engines = [] if coordinator is None else [coordinator]

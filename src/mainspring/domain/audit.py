@@ -25,7 +25,8 @@ ACTIONS: tuple[str, ...] = (
     "token.create", "token.rotate", "token.revoke", "role.write", "role.delete",
     "user.create", "user.edit", "user.delete",
     "tenant.create", "tenant.edit", "tenant.suspend", "tenant.resume", "tenant.delete",
-    "browser_session.end", "browser_session.end_all",
+    "browser_session.begin", "browser_session.end", "browser_session.end_all",
+    "login.fail", "request.deny",
 )  # fmt: skip
 
 KINDS: tuple[str, ...] = tuple(dict.fromkeys(action.partition(".")[0] for action in ACTIONS))

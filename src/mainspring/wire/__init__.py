@@ -152,6 +152,8 @@ from mainspring.wire.secrets import (
 )
 from mainspring.wire.system import (
     AuditEntry,
+    AuditProblem,
+    AuditVerification,
     BrowserSession,
     Diagnosis,
     EndedSessions,
@@ -246,6 +248,8 @@ __all__ = [
     "Attempt",
     "AttemptSecrets",
     "AuditEntry",
+    "AuditProblem",
+    "AuditVerification",
     "Backfill",
     "BackfillPlan",
     "BackfillRequest",
