@@ -396,6 +396,8 @@ class Authenticator:
             quota_id=token.principal_id,
             grants=_restriction(token),
             queue_is_limited=token.queue_is_limited,
+            role=token.role,
+            user=token.user,
         )
         return Caller(
             token.tenant,
