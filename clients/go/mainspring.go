@@ -154,12 +154,16 @@ type AppriseTarget struct {
 	Url  *string `json:"url,omitempty"`
 }
 
-// Approval: Waits for approval. Without an answer before `expires` the step is rejected. The token that started the run, or wrote the version of the workflow, cannot approve it unless `self_approval` allows that.
+// Approval: Waits for approval. Without an answer before `expires` the step is rejected. The user or token that started the run, or wrote the version of the workflow, cannot approve it unless `self_approval` allows that. With `roles` or `users`, only these decide. `count` users or tokens have to approve. With `guards_edits`, only those who decide may change the workflow.
 type Approval struct {
-	Scope        *string `json:"scope,omitempty"`
-	Expires      any     `json:"expires,omitempty"`
-	Message      *string `json:"message,omitempty"`
-	SelfApproval *bool   `json:"self_approval,omitempty"`
+	Scope        *string  `json:"scope,omitempty"`
+	Expires      any      `json:"expires,omitempty"`
+	Message      *string  `json:"message,omitempty"`
+	SelfApproval *bool    `json:"self_approval,omitempty"`
+	Roles        []string `json:"roles,omitempty"`
+	Users        []string `json:"users,omitempty"`
+	Count        *int     `json:"count,omitempty"`
+	GuardsEdits  *bool    `json:"guards_edits,omitempty"`
 }
 
 // Artifact: A file stored by an execution; it is kept until `expires_at`.
@@ -198,15 +202,42 @@ type Attempt struct {
 
 // AuditEntry: A change made by a user. `subject` is an id (for a step, that of its run) or the name of a queue. `actor_id` is the id of the token, and `actor` the name that it had; null: the system, or an entry from before ids were recorded. Only the id identifies a token: names are chosen.
 type AuditEntry struct {
-	AuditId int     `json:"audit_id"`
-	At      string  `json:"at"`
-	Actor   string  `json:"actor"`
-	Action  string  `json:"action"`
-	Subject string  `json:"subject"`
-	Name    *string `json:"name,omitempty"`
-	Reason  *string `json:"reason,omitempty"`
-	Details any     `json:"details,omitempty"`
-	ActorId *string `json:"actor_id,omitempty"`
+	AuditId     int     `json:"audit_id"`
+	At          string  `json:"at"`
+	Actor       string  `json:"actor"`
+	Action      string  `json:"action"`
+	Subject     string  `json:"subject"`
+	Name        *string `json:"name,omitempty"`
+	Reason      *string `json:"reason,omitempty"`
+	Details     any     `json:"details,omitempty"`
+	ActorId     *string `json:"actor_id,omitempty"`
+	PrincipalId *string `json:"principal_id,omitempty"`
+	RequestId   *string `json:"request_id,omitempty"`
+	Source      *string `json:"source,omitempty"`
+	Seq         *int    `json:"seq,omitempty"`
+	Hash        *string `json:"hash,omitempty"`
+}
+
+// AuditProblem: The first entry of a chain that is not as it was written. `seq` is 0 for an entry that is in no chain.
+type AuditProblem struct {
+	Kind    string `json:"kind"`
+	Seq     int    `json:"seq"`
+	What    string `json:"what"`
+	AuditId *int   `json:"audit_id,omitempty"`
+}
+
+// AuditVerification: The result of verifying a part of a hash chain. All of it is intact if no part has a problem.
+type AuditVerification struct {
+	Intact        bool          `json:"intact"`
+	Verified      int           `json:"verified"`
+	Entries       int           `json:"entries"`
+	Hash          string        `json:"hash"`
+	Unchained     int           `json:"unchained"`
+	SignedEntries int           `json:"signed_entries"`
+	SignedAt      *string       `json:"signed_at,omitempty"`
+	Problem       *AuditProblem `json:"problem,omitempty"`
+	Notes         []string      `json:"notes,omitempty"`
+	NextCursor    *string       `json:"next_cursor,omitempty"`
 }
 
 // Backfill: A range of past fires being executed. `executions` counts those created so far by state.
@@ -1511,32 +1542,34 @@ type RunRequest struct {
 
 // RunStep: A step of a run, or an item of a mapped or repeated step. `critical`: it is on the critical path; `slack_s`: how much longer it could have taken without delaying the run. `blocked_by` names the failed steps that kept it from starting.
 type RunStep struct {
-	Name         string   `json:"name"`
-	Kind         string   `json:"kind"`
-	State        string   `json:"state"`
-	Needs        []string `json:"needs"`
-	Item         *int     `json:"item,omitempty"`
-	ExecutionId  *string  `json:"execution_id,omitempty"`
-	CreatedAt    *string  `json:"created_at,omitempty"`
-	ReleasedAt   *string  `json:"released_at,omitempty"`
-	QueuedAt     *string  `json:"queued_at,omitempty"`
-	StartedAt    *string  `json:"started_at,omitempty"`
-	FinishedAt   *string  `json:"finished_at,omitempty"`
-	WakeAt       *string  `json:"wake_at,omitempty"`
-	Attempt      *int     `json:"attempt,omitempty"`
-	Worker       *string  `json:"worker,omitempty"`
-	Critical     *bool    `json:"critical,omitempty"`
-	SlackS       *float64 `json:"slack_s,omitempty"`
-	BlockedBy    []string `json:"blocked_by,omitempty"`
-	Items        *int     `json:"items,omitempty"`
-	OpenItems    *int     `json:"open_items,omitempty"`
-	Result       any      `json:"result,omitempty"`
-	Reason       *string  `json:"reason,omitempty"`
-	DecidedBy    *string  `json:"decided_by,omitempty"`
-	Flag         *string  `json:"flag,omitempty"`
-	Message      *string  `json:"message,omitempty"`
-	Scope        *string  `json:"scope,omitempty"`
-	SelfApproval *bool    `json:"self_approval,omitempty"`
+	Name            string   `json:"name"`
+	Kind            string   `json:"kind"`
+	State           string   `json:"state"`
+	Needs           []string `json:"needs"`
+	Item            *int     `json:"item,omitempty"`
+	ExecutionId     *string  `json:"execution_id,omitempty"`
+	CreatedAt       *string  `json:"created_at,omitempty"`
+	ReleasedAt      *string  `json:"released_at,omitempty"`
+	QueuedAt        *string  `json:"queued_at,omitempty"`
+	StartedAt       *string  `json:"started_at,omitempty"`
+	FinishedAt      *string  `json:"finished_at,omitempty"`
+	WakeAt          *string  `json:"wake_at,omitempty"`
+	Attempt         *int     `json:"attempt,omitempty"`
+	Worker          *string  `json:"worker,omitempty"`
+	Critical        *bool    `json:"critical,omitempty"`
+	SlackS          *float64 `json:"slack_s,omitempty"`
+	BlockedBy       []string `json:"blocked_by,omitempty"`
+	Items           *int     `json:"items,omitempty"`
+	OpenItems       *int     `json:"open_items,omitempty"`
+	Result          any      `json:"result,omitempty"`
+	Reason          *string  `json:"reason,omitempty"`
+	DecidedBy       *string  `json:"decided_by,omitempty"`
+	Flag            *string  `json:"flag,omitempty"`
+	Message         *string  `json:"message,omitempty"`
+	Scope           *string  `json:"scope,omitempty"`
+	SelfApproval    *bool    `json:"self_approval,omitempty"`
+	Approvers       []string `json:"approvers,omitempty"`
+	ApprovalsNeeded *int     `json:"approvals_needed,omitempty"`
 }
 
 // Sandbox: Limits for a `shell` or `python` task. Even an empty sandbox sets no_new_privs and kills processes that the task leaves behind. `isolation: bwrap` also provides a read-only system, a private /tmp and process namespace, and no network unless `network` is true. `disk` limits the temporary folder, `file_size` each file. `disk_rate` is the write rate in bytes per second; faster writers are suspended until they are within it.
@@ -2121,6 +2154,15 @@ func (c *Client) AlertsListAlerts(ctx context.Context, options ...Option) (*Page
 func (c *Client) AuditListEntries(ctx context.Context, options ...Option) (*PageAuditEntry, error) {
 	answer := new(PageAuditEntry)
 	if err := c.call(ctx, "GET", "/api/v1/audit", nil, answer, options); err != nil {
+		return nil, err
+	}
+	return answer, nil
+}
+
+// AuditVerify: Verify the hash chain of the audit log, a part at a time: repeat with `next_cursor` until there is none. GET /api/v1/audit:verify
+func (c *Client) AuditVerify(ctx context.Context, options ...Option) (*AuditVerification, error) {
+	answer := new(AuditVerification)
+	if err := c.call(ctx, "GET", "/api/v1/audit:verify", nil, answer, options); err != nil {
 		return nil, err
 	}
 	return answer, nil

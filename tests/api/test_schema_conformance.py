@@ -17,7 +17,6 @@ import requests
 import schemathesis
 from hypothesis import HealthCheck, Phase, Verbosity, given, seed, settings
 from schemathesis.checks import not_a_server_error
-from schemathesis.schemas import APIOperation
 from schemathesis.specs.openapi.checks import (
     content_type_conformance,
     response_schema_conformance,
@@ -84,10 +83,10 @@ async def _objects(client: AsyncClient) -> dict[str, str]:
     return {"/api/v1/executions/{ref}": str(execution), "/api/v1/runs/{run_id}": str(run)}
 
 
-def operations() -> Iterator[APIOperation[Any, Any, Any]]:
+def operations() -> Iterator[Any]:
     schema = schemathesis.openapi.from_dict(document(endpoints()))
     for found in schema.get_all_operations():
-        operation = found.ok()
+        operation = found.ok()  # type: ignore[union-attr]
         if not operation.path.endswith(STREAMS):
             yield operation
 
@@ -105,13 +104,13 @@ def test_every_operation_answers_as_documented(target: Target, role: str) -> Non
         for operation in operations():
             try:
                 _probe(operation, session, target, role)
-            except Exception as error:
+            except (Exception, BaseExceptionGroup) as error:  # failures of Schemathesis are groups
                 text = "\n".join(str(part) for part in getattr(error, "exceptions", [error]))
                 failures.append(f"{operation.method.upper()} {operation.path}: {text[:1500]}")
     assert not failures, f"{len(failures)} operations\n\n" + "\n\n".join(failures)
 
 
-def _probe(operation: APIOperation[Any, Any, Any], session: requests.Session, target: Target, role: str) -> None:
+def _probe(operation: Any, session: requests.Session, target: Target, role: str) -> None:
     sent = 0
 
     @seed(SEED)
@@ -124,7 +123,7 @@ def _probe(operation: APIOperation[Any, Any, Any], session: requests.Session, ta
         deadline=None,
     )
     @given(case=operation.as_strategy())
-    def probe(case: schemathesis.Case) -> None:
+    def probe(case: Any) -> None:
         nonlocal sent
         sent += 1
         if case.path_parameters and (sent % 2 or operation.method == "get"):

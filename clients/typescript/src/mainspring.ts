@@ -48,12 +48,16 @@ export interface AppriseTarget {
   "url"?: string | null;
 }
 
-/** Waits for approval. Without an answer before `expires` the step is rejected. The token that started the run, or wrote the version of the workflow, cannot approve it unless `self_approval` allows that. */
+/** Waits for approval. Without an answer before `expires` the step is rejected. The user or token that started the run, or wrote the version of the workflow, cannot approve it unless `self_approval` allows that. With `roles` or `users`, only these decide. `count` users or tokens have to approve. With `guards_edits`, only those who decide may change the workflow. */
 export interface Approval {
   "scope"?: string;
   "expires"?: string | number | null;
   "message"?: string;
   "self_approval"?: boolean;
+  "roles"?: Array<string>;
+  "users"?: Array<string>;
+  "count"?: number;
+  "guards_edits"?: boolean;
 }
 
 /** A file stored by an execution; it is kept until `expires_at`. */
@@ -100,6 +104,33 @@ export interface AuditEntry {
   "reason"?: string | null;
   "details"?: unknown;
   "actor_id"?: string | null;
+  "principal_id"?: string | null;
+  "request_id"?: string | null;
+  "source"?: string | null;
+  "seq"?: number | null;
+  "hash"?: string | null;
+}
+
+/** The first entry of a chain that is not as it was written. `seq` is 0 for an entry that is in no chain. */
+export interface AuditProblem {
+  "kind": "changed" | "forged_head" | "inserted" | "removed" | "reordered" | "rewritten" | "truncated" | "wrong_tenant";
+  "seq": number;
+  "what": string;
+  "audit_id"?: number | null;
+}
+
+/** The result of verifying a part of a hash chain. All of it is intact if no part has a problem. */
+export interface AuditVerification {
+  "intact": boolean;
+  "verified": number;
+  "entries": number;
+  "hash": string;
+  "unchained": number;
+  "signed_entries": number;
+  "signed_at"?: string | null;
+  "problem"?: AuditProblem | null;
+  "notes"?: Array<string>;
+  "next_cursor"?: string | null;
 }
 
 /** A range of past fires being executed. `executions` counts those created so far by state. */
@@ -1413,6 +1444,8 @@ export interface RunStep {
   "message"?: string | null;
   "scope"?: string | null;
   "self_approval"?: boolean | null;
+  "approvers"?: Array<string> | null;
+  "approvals_needed"?: number | null;
 }
 
 /** Limits for a `shell` or `python` task. Even an empty sandbox sets no_new_privs and kills processes that the task leaves behind. `isolation: bwrap` also provides a read-only system, a private /tmp and process namespace, and no network unless `network` is true. `disk` limits the temporary folder, `file_size` each file. `disk_rate` is the write rate in bytes per second; faster writers are suspended until they are within it. */
@@ -2016,6 +2049,11 @@ export class Client {
   /** List audit entries, newest first. GET /api/v1/audit */
   auditListEntries(options: Options = {}): Promise<PageAuditEntry> {
     return this.call<PageAuditEntry>("GET", `/api/v1/audit`, undefined, options);
+  }
+
+  /** Verify the hash chain of the audit log, a part at a time: repeat with `next_cursor` until there is none. GET /api/v1/audit:verify */
+  auditVerify(options: Options = {}): Promise<AuditVerification> {
+    return this.call<AuditVerification>("GET", `/api/v1/audit:verify`, undefined, options);
   }
 
   /** List backfills, newest first, without `executions`. GET /api/v1/backfills */
