@@ -12,13 +12,12 @@ from mainspring.views import audit as audit_views
 from mainspring.views import audit_verification
 
 table = Table()
-AUDIT = "/api/v1/audit"
 MAX_SEQ = 10**18
 
 
 @table.route(
     "GET",
-    AUDIT,
+    "/api/v1/audit",
     scope="operate",
     response=wire.Page[wire.AuditEntry],
     query=("subject", "actor", "action", "cluster", "limit", "cursor"),
@@ -42,7 +41,7 @@ async def list_entries(call: Call) -> wire.Page[wire.AuditEntry]:
 
 @table.route(
     "GET",
-    AUDIT + ":verify",
+    "/api/v1/audit:verify",
     scope="operate",
     response=wire.AuditVerification,
     query=("cluster", "head", "cursor"),
@@ -62,7 +61,7 @@ async def verify(call: Call) -> wire.AuditVerification:
     )
 
 
-@table.route("GET", AUDIT + ":export", scope="operate", query=("cluster", "after"))
+@table.route("GET", "/api/v1/audit:export", scope="operate", query=("cluster", "after"))
 async def export(call: Call) -> Response:
     """Export the audit log as JSON lines, oldest first, with hashes and signed heads, for a verification elsewhere.
 

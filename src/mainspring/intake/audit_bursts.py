@@ -27,7 +27,7 @@ log = structlog.get_logger()
 WINDOW_S = 60.0
 WRITE_S = 0.5
 MOST_KINDS = 50
-"""Kinds of a tenant that are told apart in one minute; also those of the cluster."""
+"""Different kinds of a tenant in one minute; also those of the cluster."""
 MOST_TENANTS = 1_000
 MOST_WAITING = 5_000
 MOST_ADMITTED = 10_000
