@@ -45,6 +45,8 @@ EVENTS = "mainspring_events"
 """Events for live views; the payload is a list of events of domain/events.py."""
 WATCHING = "mainspring_watching"
 """A process has live views and wants events for some seconds; the payload identifies the process."""
+AUDIT = "mainspring_audit"
+"""The audit log has new entries to chain."""
 
 CREDENTIALS = "mainspring_credentials"
 """A token was revoked or a browser session ended; the payload is its id."""

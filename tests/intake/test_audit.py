@@ -60,7 +60,18 @@ async def test_what_is_done_to_jobs(bench: Jobs) -> None:
         ("job.create", "a", None),
     ]
     (edit,) = (await audit_views.list_entries(database, tenant=TENANT, action="job.edit")).items
-    assert edit.details == {"version": 2, "fields": ["priority"]}
+    assert edit.details == {"version": 2, "fields": ["priority"], "changes": {"priority": [5, 7]}}
+
+
+async def test_secrets_in_a_definition_are_masked_and_long_values_counted(bench: Jobs) -> None:
+    database, job_id = bench.database, await id_of(bench, "a")
+    hidden, allowed = "hunter2-correct-horse", ["env.DB_PASSWORD"]
+    task = {"kind": "shell", "argv": ["x"], "env": {"DB_PASSWORD": hidden, "MODE": "fast"}}
+    await jobs.patch(database, job_id, {"task": task, "allow_plaintext": allowed, "description": "d" * 3000}, **WHO)
+    (edit,) = (await audit_views.list_entries(database, tenant=TENANT, action="job.edit")).items
+    assert hidden not in str(edit.details)
+    assert edit.details["changes"]["task"][1]["env"] == {"DB_PASSWORD": "•••", "MODE": "fast"}
+    assert edit.details["changes"]["description"][1] == "(3,002 characters)"
 
 
 async def test_what_is_done_to_runs_and_steps(bench: Jobs) -> None:

@@ -51,7 +51,7 @@ class Notification:
     def severity(self) -> str:
         if self.event.startswith("alert."):
             return str(self.data.get("severity", "warning"))
-        if self.event == TEST or self.name in _CLOSES or self.name in ("cancelled", "retrying"):
+        if self.event == TEST or self.name in _CLOSES or self.name in ("cancelled", "retrying", "head"):
             return "info"
         return "error" if self.name in ("failed", "timed_out", "lost") else "warning"
 
@@ -84,6 +84,8 @@ def _summary(notification: Notification) -> str:
         return f"Mainspring: test notification for channel {data.get('channel')}"
     if notification.event.startswith("alert."):
         return f"{data.get('rule')}: {data.get('summary')}"
+    if notification.event == "audit.head":
+        return f"Audit log: entry {data.get('seq')} has the hash {data.get('hash')}"
     if notification.event == "channel.disabled":
         return f"Channel {data.get('channel')} was disabled after repeated failures: {data.get('error')}"
     return f"{data.get('job')}: {_about_job(notification)}"

@@ -231,7 +231,7 @@ class Authenticator:
                 raise Unauthenticated("send the token as `Authorization: Bearer ms_…`")
             return await self.by_token(credential.strip(), client_address(request))
         if cookie := request.cookies.get(COOKIE):
-            return await self._by_cookie(cookie, client_address(request))
+            return await self.caller_of_cookie(cookie, client_address(request))
         raise Unauthenticated("authentication required: send a token as `Authorization: Bearer ms_…`")
 
     async def by_token(self, credential: str, address: str = "") -> Caller:
@@ -316,7 +316,7 @@ class Authenticator:
             raise Unauthenticated("invalid token: unknown, expired or revoked")
         return cookie
 
-    async def _by_cookie(self, cookie: str, address: str) -> Caller:
+    async def caller_of_cookie(self, cookie: str, address: str) -> Caller:
         key = digest(cookie)
 
         async def load(connection: Connection) -> Caller | None:
@@ -401,6 +401,8 @@ class Authenticator:
             quota_id=token.principal_id,
             grants=_restriction(token),
             queue_is_limited=token.queue_is_limited,
+            role=token.role,
+            user=token.user,
         )
         return Caller(
             token.tenant,

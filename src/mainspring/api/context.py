@@ -17,6 +17,7 @@ from mainspring.dispatch.heartbeat import Heartbeats
 from mainspring.dispatch.service import Dispatcher
 from mainspring.health.readiness import Readiness
 from mainspring.intake.artifacts import Artifacts
+from mainspring.intake.audit_bursts import AuditBursts
 from mainspring.intake.executions import Submitter
 from mainspring.intake.runs import RunTransactions
 from mainspring.results.settle import Settler
@@ -48,6 +49,7 @@ class Context:
     rates: RequestLimits
     reads: ReadCache
     streams: OpenStreams
+    bursts: AuditBursts
     vault: Vault = field(default_factory=Vault)
     needs_client_certificate: bool = False  # of workers
     session_lease_s: float = 20.0

@@ -25,6 +25,7 @@ from mainspring.api.context import Context
 from mainspring.api.errors import guarded
 from mainspring.api.problem import SAFE_HEADERS
 from mainspring.api.read_cache import SEEN_AFTER, WRITTEN, CachedRead, Encoded, Key, Label
+from mainspring.api.refusals import REQUEST_ID, denials_noted, failures_noted, origin_recorded
 from mainspring.api.safe_headers import add_safe_headers
 from mainspring.api.tls import require_client_certificate
 from mainspring.codec import MAX_BODY, decode, encode
@@ -220,9 +221,12 @@ def routes(endpoints: list[Endpoint], context: Context) -> list[Route]:
 
 def responder(endpoint: Endpoint, context: Context) -> Callable[[Request], Awaitable[Response]]:
     async def respond(request: Request) -> Response:
-        response = await guarded(lambda: serve(endpoint, context, request))
+        with origin_recorded(request) as origin:
+            response = await guarded(lambda: serve(endpoint, context, request))
         if not isinstance(response, JsonResponse):
             add_safe_headers(response.raw_headers)
+        if origin.known_id is not None:
+            response.raw_headers.append((REQUEST_ID, origin.known_id.encode()))
         response.raw_headers.extend(request.scope.get(RATE_LIMIT, ()))
         return response
 
@@ -231,6 +235,11 @@ def responder(endpoint: Endpoint, context: Context) -> Callable[[Request], Await
 
 async def serve(endpoint: Endpoint, context: Context, request: Request) -> Response:
     caller = await authenticate(context, request, counted=endpoint.scope != "worker")
+    with denials_noted(context, caller, request, f"{endpoint.method} {endpoint.path}"):
+        return await _served(endpoint, context, request, caller)
+
+
+async def _served(endpoint: Endpoint, context: Context, request: Request, caller: Caller) -> Response:
     if caller.csrf is not None and endpoint.method not in ("GET", "HEAD"):
         raise Invalid("a browser session cannot call this route; send an API token", code="token_needed")
     caller.demand(endpoint.scope)
@@ -320,11 +329,13 @@ async def authenticate(context: Context, request: Request, *, counted: bool = Tr
 
     `counted=False` is for workers: they are exempt from the limit, and report what runs of a suspended tenant.
     """
-    caller = await context.auth.caller(request)
+    with failures_noted(context, request):
+        caller = await context.auth.caller(request)
     if (connection := request.scope.get("connection")) is not None:
         connection.admit()
     if counted:
-        caller.demand_active()
+        with denials_noted(context, caller, request):
+            caller.demand_active()
         try:
             context.rates.admit(caller.token_id, user=caller.principal_id, tenant=caller.tenant)
         finally:

@@ -11,12 +11,15 @@ from mainspring import wire
 from mainspring.api.metrics import channels_of, exposition
 from mainspring.api.route import Call, Table
 from mainspring.domain.alert import Severity
+from mainspring.domain.audit_chain import CLUSTER
 from mainspring.store import alerts, dead_letters, doctor, holds, queues, runs, sessions, shards, tokens
 from mainspring.telemetry import metrics
+from mainspring.views.audit_verification import verify_newest
 from mainspring.views.overview import shards_now
 from mainspring.views.queues import depths_of
 
 table = Table()
+MOST_AUDIT_ENTRIES = 1_000_000
 
 
 @table.route("GET", "/api/v1/doctor", scope="admin", response=wire.Diagnosis, query=("all",))
@@ -32,7 +35,23 @@ async def examine(call: Call) -> wire.Diagnosis:
         exposed = await sessions.exposed_workers(connection, tenant=call.tenant)
         unbound = await tokens.unbound_worker_tokens(connection, tenant=call.tenant)
     notes = [*map(_exposure, exposed), *map(_unbound, unbound)]
-    return msgspec.structs.replace(found, notes=[*found.notes, *notes])
+    found = msgspec.structs.replace(found, notes=[*found.notes, *notes])
+    return await _with_audit(call, found, everything=call.query("all") == "true")
+
+
+async def _with_audit(call: Call, found: wire.Diagnosis, *, everything: bool) -> wire.Diagnosis:
+    """Also hash the newest audit entries of the tenant, or all; of the cluster for its administrators."""
+    most = MOST_AUDIT_ENTRIES if everything else doctor.NEWEST_CHECKED
+    findings = []
+    for tenant in (call.tenant, *((CLUSTER,) if call.caller.is_cluster_admin else ())):
+        problem = await verify_newest(call.context.database, call.context.vault, tenant=tenant, most=most)
+        if problem is not None:
+            offender = f"{tenant}:{problem.seq}"
+            findings.append(wire.Finding(check=doctor.AUDIT_CHECK, offender=offender, what=problem.what))
+    if not findings:
+        return found
+    checks = found.checks | {doctor.AUDIT_CHECK: f"{len(findings)} violations"}
+    return msgspec.structs.replace(found, healthy=False, checks=checks, findings=[*found.findings, *findings])
 
 
 def _exposure(worker: sessions.ExposedWorker) -> str:

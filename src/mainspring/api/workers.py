@@ -171,6 +171,7 @@ async def fetch_secrets(call: Call) -> wire.AttemptSecrets:
         call.context.database,
         call.context.definitions,
         call.context.vault,
+        call.context.bursts,
         session_id=body.session_id,
         execution_id=body.execution_id,
         attempt=body.attempt,

@@ -20,6 +20,7 @@ from mainspring.dispatch.heartbeat import Heartbeats
 from mainspring.dispatch.service import Dispatcher
 from mainspring.health.readiness import Readiness
 from mainspring.intake.artifacts import Artifacts
+from mainspring.intake.audit_bursts import AuditBursts
 from mainspring.intake.executions import Submitter
 from mainspring.intake.runs import RunTransactions
 from mainspring.ports import Bus
@@ -76,6 +77,7 @@ class ApiProcess:
             rates=auth.limits,
             reads=reads,
             streams=OpenStreams(database, bus, auth, per_token=config.streams_per_token),
+            bursts=AuditBursts(database),
             vault=vault,
             needs_client_certificate=config.tls_client_ca is not None,
             session_lease_s=config.session_lease_s,
@@ -84,4 +86,11 @@ class ApiProcess:
         app = ApiRouter(build(self.context, pages=pages, error_page=not_found_page), endpoints(), self.context)
         port = PORT if config.port is None else config.port
         self.http = HttpServer(app, host=config.host, port=port, limits=limits, tls=tls)
-        self.services: list[Service] = [self.http, dispatcher, self.context.live, artifacts, self.context.streams]
+        self.services: list[Service] = [
+            self.context.bursts,
+            self.http,
+            dispatcher,
+            self.context.live,
+            artifacts,
+            self.context.streams,
+        ]

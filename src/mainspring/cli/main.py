@@ -78,7 +78,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "shards": ("inspect", "List schedulers and the owner of each shard"),
         "doctor": ("inspect", "Check the health of the server and its data"),
         "watch": ("watch", "Raise an alarm from outside when the whole cluster is silent"),
-        "audit": ("audit", "List the audit log"),
+        "audit": ("audit", "List, verify and export the audit log"),
         "secrets": ("secrets", "Manage secrets of jobs and channels, and master keys"),
         "db": ("db", "Migrate, inspect, back up and restore the database"),
         "ui": ("inspect", "Print a sign-in link for the web UI"),

@@ -114,7 +114,14 @@ class Server:
             keep_output_s=config.keep_output_s,
         )
         files = FileWatch(self.database, WatchedPlaces(), read_roots(config.watch_roots))
-        duties = Duties(self.database, self.bus, leads=scheduler.leads, announcer=self.announcer, files=files)
+        duties = Duties(
+            self.database,
+            self.bus,
+            leads=scheduler.leads,
+            announcer=self.announcer,
+            files=files,
+            vault=self.vault,
+        )
         evaluator = AlertEvaluator(self.database, self.bus, self._subscriptions, leads=scheduler.leads)
         deliverer = Deliverer(self.database, self.bus, self._sender, leads=scheduler.leads)
         engines = [] if coordinator is None else [coordinator]

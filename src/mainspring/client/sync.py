@@ -454,10 +454,18 @@ class Client:
         subject: str | None = None,
         actor: str | None = None,
         action: str | None = None,
+        cluster: bool = False,
         limit: int | None = None,
         cursor: str | None = None,
     ) -> wire.Page[wire.AuditEntry]:
-        return finish(self._inner.audit(subject=subject, actor=actor, action=action, limit=limit, cursor=cursor))
+        return finish(
+            self._inner.audit(subject=subject, actor=actor, action=action, cluster=cluster, limit=limit, cursor=cursor)
+        )
+
+    def verify_audit(
+        self, *, cluster: bool = False, head: str | None = None, cursor: str | None = None
+    ) -> wire.AuditVerification:
+        return finish(self._inner.verify_audit(cluster=cluster, head=head, cursor=cursor))
 
     def runs(
         self,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager
 from uuid import UUID
 
 from mainspring import wire
@@ -16,12 +18,29 @@ class SystemMethods(Connected):
         subject: str | None = None,
         actor: str | None = None,
         action: str | None = None,
+        cluster: bool = False,
         limit: int | None = None,
         cursor: str | None = None,
     ) -> wire.Page[wire.AuditEntry]:
-        """List audit entries, newest first."""
+        """List audit entries, newest first; with `cluster`, those that belong to no tenant."""
         params: Params = {"subject": subject, "actor": actor, "action": action, "limit": limit, "cursor": cursor}
+        params = {**params, **_of_cluster(cluster)}
         return await self._transport.request(wire.Page[wire.AuditEntry], "GET", "/api/v1/audit", params=params)
+
+    async def verify_audit(
+        self, *, cluster: bool = False, head: str | None = None, cursor: str | None = None
+    ) -> wire.AuditVerification:
+        """Verify a part of the hash chain of the audit log; `next_cursor` continues, None ends."""
+        params: Params = {"head": head, "cursor": cursor, **_of_cluster(cluster)}
+        path = "/api/v1/audit:verify"
+        return await self._transport.request(wire.AuditVerification, "GET", path, params=params, wait_s=60.0)
+
+    def export_audit(
+        self, *, cluster: bool = False, after: int = 0
+    ) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
+        """The chained audit entries as JSON lines, in chunks."""
+        params: Params = {"after": after or None, **_of_cluster(cluster)}
+        return self._transport.stream("/api/v1/audit:export", params=params)
 
     async def doctor(self, *, everything: bool = False) -> wire.Diagnosis:
         """Check the invariants on the server: for recent executions, or with `everything` for all."""
@@ -43,3 +62,7 @@ class SystemMethods(Connected):
     async def end_browser_sessions(self) -> wire.EndedSessions:
         """End all browser sessions of this token."""
         return await self._transport.request(wire.EndedSessions, "DELETE", "/api/v1/browser-sessions")
+
+
+def _of_cluster(cluster: bool) -> Params:
+    return {"cluster": "true"} if cluster else {}

@@ -5,6 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
+from mainspring.domain.masking import MASK
+from mainspring.domain.plaintext import looks_secret
+
 ACTIONS: tuple[str, ...] = (
     "job.create", "job.edit", "job.rollback", "job.pause", "job.resume", "job.delete", "job.trigger",
     "job.force_complete", "job.skip", "job.need", "job.unneed",
@@ -25,7 +30,8 @@ ACTIONS: tuple[str, ...] = (
     "token.create", "token.rotate", "token.revoke", "role.write", "role.delete",
     "user.create", "user.edit", "user.delete", "user.block", "user.unblock",
     "tenant.create", "tenant.edit", "tenant.suspend", "tenant.resume", "tenant.delete",
-    "browser_session.end", "browser_session.end_all",
+    "browser_session.begin", "browser_session.end", "browser_session.end_all",
+    "login.fail", "request.deny",
 )  # fmt: skip
 
 KINDS: tuple[str, ...] = tuple(dict.fromkeys(action.partition(".")[0] for action in ACTIONS))
@@ -35,3 +41,29 @@ def changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, li
     """The fields that differ, each with its old and new value."""
     names = sorted(before.keys() | after.keys())
     return {n: [before.get(n), after.get(n)] for n in names if before.get(n) != after.get(n)}
+
+
+MAX_RECORDED_CHARS = 2_000
+"""A value of a definition that is longer is recorded by its length only; the versions of the job have it."""
+
+
+def recorded_changes(before: Any, after: Any) -> dict[str, Any]:
+    """The fields of a definition that differ, with their old and new values; what looks like a secret is masked."""
+    fields = [name for name in after.__struct_fields__ if getattr(before, name) != getattr(after, name)]
+    values = {name: [recorded(name, getattr(before, name)), recorded(name, getattr(after, name))] for name in fields}
+    return {"fields": fields, "changes": values}
+
+
+def recorded(name: str, value: Any) -> Any:
+    """A value as the audit log has it: bounded, without what looks like a secret."""
+    plain = _masked(name, msgspec.to_builtins(value))
+    size = len(msgspec.json.encode(plain))
+    return plain if size <= MAX_RECORDED_CHARS else f"({size:,} characters)"
+
+
+def _masked(name: str, value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _masked(str(key), item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_masked(name, item) for item in value]
+    return MASK if looks_secret(name, value, header=True) else value

@@ -62,6 +62,7 @@ ALERTS: dict[str, str] = {
     "alert.firing": "a rule has been broken for longer than its `for`",
     "alert.resolved": "the rule holds again",
     "channel.disabled": "a channel was disabled after a day of failures",
+    "audit.head": "the signed head of the audit log, once an hour if it has grown: an outside witness",
 }
 
 TEST = "channel.test"

@@ -19,14 +19,27 @@ class Principal(str):
     by its name. It is a str, because that is what tables, messages and pages contain.
     """
 
-    __slots__ = ("grants", "name", "queue_is_limited", "quota_id", "schedule_quota", "token_id")
+    __slots__ = (
+        "grants",
+        "name",
+        "principal_id",
+        "queue_is_limited",
+        "quota_id",
+        "role",
+        "schedule_quota",
+        "token_id",
+        "user",
+    )
 
     name: str
     token_id: UUID
+    principal_id: UUID | None
     schedule_quota: int | None
     quota_id: UUID
     grants: WorkerGrants | None
     queue_is_limited: bool
+    role: str | None
+    user: str | None
 
     def __new__(
         cls,
@@ -37,20 +50,26 @@ class Principal(str):
         quota_id: UUID | None = None,
         grants: WorkerGrants | None = None,
         queue_is_limited: bool = False,
+        role: str | None = None,
+        user: str | None = None,
     ) -> Principal:
         """A principal with what limits its changes.
 
-        `schedule_quota`: how many schedules it may create per hour, counted under `quota_id`, which the tokens of a
-        user share; None: any number. `grants`: the queues and labels of the jobs that it may change and run; None: any.
-        `queue_is_limited`: whether its tenant has a quota of executions that have not started.
+        `schedule_quota`: how many schedules it may create per hour, counted under `quota_id`, the id of its user, which
+        the tokens of a user share; None: any number. `grants`: the queues and labels of the jobs that it may change and
+        run; None: any. `queue_is_limited`: whether its tenant has a quota of executions that have not started.
+        `role` and `user`: who may decide approvals is named by them.
         """
         made = super().__new__(cls, named(name, token_id))
         made.name = name
         made.token_id = token_id
         made.schedule_quota = schedule_quota
+        made.principal_id = quota_id
         made.quota_id = quota_id or token_id
         made.grants = grants
         made.queue_is_limited = queue_is_limited
+        made.role = role
+        made.user = user
         return made
 
 

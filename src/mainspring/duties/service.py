@@ -1,5 +1,5 @@
 """The loops of the leader duties: pauses, deadlines, submissions, triggers, watched files, backfills, replays,
-workflow timers.
+workflow timers, audit.
 
 One scheduler at a time runs them. Each duty sleeps until the next instant it knows of or until a notification; with
 nothing to do it queries the database every half minute. Losing the lead midway does no harm: every statement checks
@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable
 
 from mainspring import ports
 from mainspring.announce import Announcer
+from mainspring.duties.audit_chain import chain_pending, send_heads, sign_heads
 from mainspring.duties.backfill_feeder import feed_all
 from mainspring.duties.deadlines import skip_overdue
 from mainspring.duties.file_watch import FileWatch
@@ -26,6 +27,7 @@ from mainspring.service import Loops, Service
 from mainspring.store import deadlines, pauses
 from mainspring.store.db import Database
 from mainspring.store.definitions import Definitions
+from mainspring.vault.vault import Vault
 
 LONGEST_WAIT_S = 30.0
 """A duty runs at least this often, in case a notification was lost."""
@@ -50,8 +52,10 @@ class Duties(Service):
         leads: Callable[[], bool],
         announcer: Announcer | None = None,
         files: FileWatch | None = None,
+        vault: Vault | None = None,
     ) -> None:
         self._database = database
+        self._vault = vault or Vault()
         self._leads = leads
         self._files = files
         self._backfills_open = self._replays_open = False
@@ -62,6 +66,7 @@ class Duties(Service):
         self._replays_changed = asyncio.Event()
         self._runs_due = asyncio.Event()
         self._delivered, self._watch_edited = asyncio.Event(), asyncio.Event()
+        self._audited = asyncio.Event()
         self._timers = WorkflowTimers(database, announcer)
         self._loops = Loops("duties")
         if announcer is not None:
@@ -71,6 +76,7 @@ class Duties(Service):
         bus.subscribe(ports.BACKFILLS, lambda _: self._backfills_changed.set(), on_gap=lambda: None)
         bus.subscribe(ports.REPLAYS, lambda _: self._replays_changed.set(), on_gap=lambda: None)
         bus.subscribe(ports.TRIGGERS, self._on_trigger, on_gap=lambda: None)
+        bus.subscribe(ports.AUDIT, lambda _: self._audited.set(), on_gap=lambda: None)
         bus.subscribe(ports.EVENTS, self._on_event, on_gap=lambda: None)
         bus.subscribe(ports.QUEUED, self._on_queued, on_gap=self._runs_due.set)
         bus.subscribe(ports.CANCEL, self._on_cancel, on_gap=lambda: None)
@@ -95,6 +101,8 @@ class Duties(Service):
             ("replays", self._follow_replays, self._replays_changed),
             ("runs", self._timers.run_due, self._runs_due),
             ("triggers", self._decide_deliveries, self._delivered),
+            ("audit chain", self._chain_audit, self._audited),
+            ("audit heads", self._sign_audit, asyncio.Event()),
             ("run sweep", self._sweep_runs, asyncio.Event()),
             *([] if self._files is None else [("files", self._files.look_all, self._watch_edited)]),
         ]
@@ -145,6 +153,15 @@ class Duties(Service):
         await decide_pending(self._database)
         return None
 
+    async def _chain_audit(self) -> float | None:
+        await chain_pending(self._database)
+        return None
+
+    async def _sign_audit(self) -> float | None:
+        await sign_heads(self._database, self._vault)
+        await send_heads(self._database, self._vault)
+        return None
+
     async def _sweep_runs(self) -> float | None:
         await self._timers.sweep()
         return None
@@ -187,5 +204,6 @@ class Duties(Service):
             self._runs_due,
             self._delivered,
             self._watch_edited,
+            self._audited,
         ):
             event.set()

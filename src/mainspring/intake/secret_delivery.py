@@ -10,6 +10,7 @@ from mainspring import wire
 from mainspring.domain.errors import Conflict
 from mainspring.domain.job import Definition
 from mainspring.domain.secret_use import called_hosts, wanted
+from mainspring.intake.audit_bursts import AuditBursts, Occurrence
 from mainspring.store import audit, secrets
 from mainspring.store.audit import AuditSubject
 from mainspring.store.db import Connection, Database
@@ -21,11 +22,15 @@ from mainspring.vault.vault import Vault
 
 log = structlog.get_logger()
 
+USES_PER_MINUTE = 60
+"""Uses of secrets by one job that are audit entries of their own; further ones in that minute are counted."""
+
 
 async def deliver(
     database: Database,
     definitions: Definitions,
     vault: Vault,
+    bursts: AuditBursts,
     *,
     session_id: UUID,
     execution_id: UUID,
@@ -50,8 +55,13 @@ async def deliver(
     except (KeyMissing, Tampered, ProviderFailed) as error:
         log.warning("secret.unavailable", execution=str(execution_id), error=error.message)
         return wire.AttemptSecrets(values={}, problem=error.message)
-    async with database.transaction() as connection:
-        await _record(connection, running, definition, rows, execution_id=execution_id, attempt=attempt, by=by)
+    if bursts.admits(("secret.use", running.job_id), most=USES_PER_MINUTE):
+        async with database.transaction() as connection:
+            await _record(connection, running, definition, rows, execution_id=execution_id, attempt=attempt, by=by)
+    else:
+        for name, row in rows.items():
+            used = {"job": definition.name, "version": row.version}
+            bursts.note(Occurrence(running.tenant, "secret.use", by, name, name, used))
     return wire.AttemptSecrets(values=values)
 
 

@@ -22,6 +22,7 @@ from mainspring.intake.jobs.create import insert_job
 from mainspring.intake.jobs.edit import replace_workflow
 from mainspring.intake.jobs.rows import name_taken, version_conflict
 from mainspring.intake.quota import schedule_charge
+from mainspring.intake.runs.approvers import check_editor
 from mainspring.intake.validate.isolation import check_isolation
 from mainspring.intake.validate.queue_bounds import exceeds_bound
 from mainspring.intake.validate.secrets import check_plaintext, check_references
@@ -86,6 +87,7 @@ async def _change(
     after = msgspec.structs.replace(plan.spec, paused=before.spec.paused)
     if before.spec == after:
         return False
+    check_editor(before.spec, by)
     await replace_workflow(
         database,
         row.job_id,
@@ -143,6 +145,8 @@ async def delete(
 ) -> None:
     """Delete a workflow; started runs continue. With `detach`, steps of other workflows that would start it fail."""
     row = await row_of(database, ref, tenant=tenant)
+    if (before := await current_version(database, row, tenant=tenant)) is not None:
+        check_editor(before.spec, by)
     await jobs.delete(database, row.job_id, tenant=tenant, by=by, reason=reason, detach=detach, seen=seen)
 
 

@@ -11,7 +11,7 @@ import inspect
 import json
 import re
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, overload
 
 from mainspring.sdk.job import Every, Job, refuse_unnamed
@@ -101,14 +101,23 @@ class Flow:
         scope: str = "write",
         message: str = "",
         self_approval: bool = False,
+        roles: Sequence[str] = (),
+        users: Sequence[str] = (),
+        count: int = 1,
         **more: Any,
     ) -> Value:
-        """Add a step that waits for a person's approval; `self_approval`: also of who started the run."""
+        """Add a step that waits for a person's approval; `self_approval`: also of who started the run.
+
+        With `roles` or `users`, only these decide; `count` of them have to approve.
+        """
         wanted = {
             "expires": expires,
             "scope": None if scope == "write" else scope,
             "message": message or None,
             "self_approval": self_approval or None,
+            "roles": list(roles) or None,
+            "users": list(users) or None,
+            "count": None if count == 1 else count,
         }
         return self._add(name, {"approval": {k: v for k, v in wanted.items() if v is not None}, **more})
 

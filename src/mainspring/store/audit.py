@@ -3,18 +3,48 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
-from mainspring import wire
+from mainspring import ports, wire
 from mainspring.domain.audit import ACTIONS
 from mainspring.domain.principal import Principal
 from mainspring.store.db import Connection, json_array
+from mainspring.store.hints import hint
 from mainspring.store.queries import q
 
 BEFORE_ALL = 2**63 - 1
+
+
+class Origin:
+    """The request that causes an entry: its id and the network address that it came from.
+
+    A request without an id of its own gets one when an entry needs it.
+    """
+
+    __slots__ = ("_id", "source")
+
+    def __init__(self, source: str, request_id: str | None = None) -> None:
+        self.source = source
+        self._id = request_id
+
+    @property
+    def request_id(self) -> str:
+        if self._id is None:
+            self._id = uuid4().hex
+        return self._id
+
+    @property
+    def known_id(self) -> str | None:
+        """Its id, if it has one or an entry needed one."""
+        return self._id
+
+
+ORIGIN: ContextVar[Origin | None] = ContextVar("ORIGIN", default=None)
+"""The request that is being served; None: a duty of the system."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +67,7 @@ async def record(
     reason: str | None = None,
     **details: Any,
 ) -> None:
-    """Append one entry, in the transaction of the change."""
+    """Append one entry, in the transaction of the change. The tenant 0 is the cluster."""
     entry = AuditSubject(str(subject), name, details or None)
     await record_all(connection, action, [entry], tenant=tenant, by=by, reason=reason)
 
@@ -59,8 +89,15 @@ async def record_all(
 
 
 async def insert_audit(
-    connection: Connection, *, tenant: int, by: str, action: str, reason: str | None, entries: Sequence[AuditSubject]
+    connection: Connection,
+    *,
+    tenant: int,
+    by: str,
+    action: str,
+    reason: str | None,
+    entries: Sequence[AuditSubject],
 ) -> None:
+    origin = ORIGIN.get()
     await connection.execute(
         q("insert_audit"),
         tenant,
@@ -71,7 +108,11 @@ async def insert_audit(
         [e.name for e in entries],
         json_array(e.details for e in entries),
         by.token_id if isinstance(by, Principal) else None,
+        by.principal_id if isinstance(by, Principal) else None,
+        None if origin is None else origin.request_id,
+        None if origin is None else origin.source,
     )
+    hint(connection, ports.AUDIT)
 
 
 async def latest_submission(connection: Connection, *, tenant: int, by: str) -> tuple[datetime, UUID] | None:
@@ -105,6 +146,11 @@ async def list_audit(
             name=r["name"],
             reason=r["reason"],
             details=r["details"],
+            principal_id=r["principal_id"],
+            request_id=r["request_id"],
+            source=r["source"],
+            seq=r["seq"],
+            hash=None if r["hash"] is None else r["hash"].hex(),
         )
         for r in rows
     ]

@@ -10,8 +10,9 @@ from mainspring.zones import rules_version
 NEWEST_CHECKED = 2_000
 """Checks of history look at this many of the newest executions, unless all are asked for."""
 QUERY_TIMEOUT_S = 600.0
-BOUNDED = frozenset(f"invariant_{name}" for name in ("i1", "i4", "i6", "i14", "i20", "i21"))
+BOUNDED = frozenset(f"invariant_{name}" for name in ("i1", "i4", "i6", "i14", "i19", "i20", "i21"))
 OF_NO_TENANT = frozenset(("firing_held", "invariant_i2", "invariant_i17"))
+AUDIT_CHECK = "I19 the hash chains of the audit log are unbroken"
 CHECKS: dict[str, str] = {
     "firing_held": "firing is not held",
     "invariant_i1": "I1 one execution per fire",
@@ -26,6 +27,7 @@ CHECKS: dict[str, str] = {
     "invariant_i16": "I16 no execution is running on an expired session",
     "invariant_i17": "I17 each shard has an owner",
     "invariant_i18": "I18 no execution waits while a matching worker is idle",
+    "invariant_i19": AUDIT_CHECK,
     "invariant_i20": "I20 no row refers to another tenant",
     "due_waiting": "I2 every due execution is queued",
     "overdue_starts": "executions past start_by are skipped",

@@ -881,6 +881,18 @@ CREATE TABLE run_steps (
 CREATE UNIQUE INDEX run_steps_execution ON run_steps (execution_id) WHERE execution_id IS NOT NULL;
 CREATE INDEX run_steps_wake ON run_steps (wake_at) WHERE wake_at IS NOT NULL;
 
+-- Approvals of steps that need more than one, until the last one is given.
+CREATE TABLE step_approvals (
+    run_id       uuid NOT NULL REFERENCES runs ON DELETE CASCADE,
+    tenant_id    int NOT NULL,
+    step         int NOT NULL,
+    approver_id  uuid NOT NULL,                     -- of the user; of a token without one, the token
+    approved_by  text NOT NULL,
+    note         text NOT NULL,
+    approved_at  timestamptz NOT NULL DEFAULT db_now(),
+    PRIMARY KEY (run_id, step, approver_id)
+);
+
 -- Events sent to a run, one of each name. One may arrive before its run has started.
 CREATE TABLE run_events (
     run_id       uuid NOT NULL,
@@ -919,7 +931,7 @@ CREATE INDEX job_needs_parent ON job_needs (parent_id);
 -- Audit log of changes by users, written in the transaction of the change. Entries never change.
 CREATE TABLE audit (
     audit_id    bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    tenant_id   int NOT NULL REFERENCES tenants,
+    tenant_id   int NOT NULL,                       -- 0: an entry of the cluster
     at          timestamptz NOT NULL DEFAULT db_now(),
     actor       text COLLATE "C" NOT NULL,          -- the name of a token, or `the system`
     actor_id    uuid,                               -- of the token: names are chosen, ids are not
@@ -927,7 +939,10 @@ CREATE TABLE audit (
     subject     text COLLATE "C" NOT NULL,          -- its id; of a step the run's; of a queue its name
     name        text,                               -- display name
     reason      text,
-    details     jsonb
+    details     jsonb,
+    principal_id  uuid,                             -- the user of the token
+    request_id    text,
+    source        text                              -- network address of the request
 );
 CREATE INDEX audit_tenant ON audit (tenant_id, audit_id);
 CREATE INDEX audit_subject ON audit (tenant_id, subject, audit_id);
@@ -940,12 +955,58 @@ BEGIN
 END $$;
 CREATE TRIGGER audit_stays BEFORE UPDATE OR DELETE ON audit EXECUTE FUNCTION refuse_change();
 
+-- Entries that are not chained yet. A trigger adds them, so that entries of processes of earlier versions are chained too.
+CREATE TABLE audit_pending (
+    audit_id   bigint PRIMARY KEY,
+    tenant_id  int NOT NULL
+);
+CREATE INDEX audit_pending_tenant ON audit_pending (tenant_id, audit_id);
+CREATE FUNCTION audit_to_chain() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO audit_pending SELECT audit_id, tenant_id FROM fresh;
+    RETURN NULL;
+END $$;
+CREATE TRIGGER audit_to_chain AFTER INSERT ON audit
+    REFERENCING NEW TABLE AS fresh FOR EACH STATEMENT EXECUTE FUNCTION audit_to_chain();
+
+-- The hash chain of each tenant, and of the cluster (0): domain/audit_chain.py computes the hashes.
+CREATE TABLE audit_chain (
+    tenant_id  int NOT NULL,
+    seq        bigint NOT NULL CONSTRAINT audit_chain_seq CHECK (seq > 0), -- 1, 2, 3 without gaps
+    audit_id   bigint NOT NULL,
+    previous   bytea NOT NULL,                      -- hash of the predecessor
+    hash       bytea NOT NULL,
+    PRIMARY KEY (tenant_id, seq)
+);
+CREATE UNIQUE INDEX audit_chain_entry ON audit_chain (audit_id);
+CREATE TRIGGER audit_chain_stays BEFORE UPDATE OR DELETE ON audit_chain EXECUTE FUNCTION refuse_change();
+
+-- The last entry of each chain. Its row is locked while entries are chained, so that no two processes fork the chain.
+CREATE TABLE audit_chains (
+    tenant_id  int PRIMARY KEY,
+    seq        bigint NOT NULL,
+    hash       bytea NOT NULL
+);
+
+-- Signed heads: that the chain had this hash at this entry. The newest of each chain are kept.
+CREATE TABLE audit_heads (
+    tenant_id  int NOT NULL,
+    seq        bigint NOT NULL,
+    hash       bytea NOT NULL,
+    key_id     text COLLATE "C" NOT NULL,           -- master key from which the signing key is derived
+    signature  bytea NOT NULL,                      -- Ed25519
+    signed_at  timestamptz NOT NULL DEFAULT db_now(),
+    sent_at    timestamptz,                         -- when it was written to the outbox for an outside witness
+    PRIMARY KEY (tenant_id, seq, key_id)
+);
+
 -- Ended attempts and executions never change; retention deletes old ones.
 CREATE TRIGGER attempts_stay BEFORE UPDATE ON attempts EXECUTE FUNCTION refuse_change();
 CREATE TRIGGER history_stays BEFORE UPDATE ON history FOR EACH ROW EXECUTE FUNCTION refuse_change();
 
 -- Append-only tables are not emptied either. Statement triggers are not inherited, so every partition has its own.
 CREATE TRIGGER never_truncated BEFORE TRUNCATE ON audit EXECUTE FUNCTION refuse_change();
+CREATE TRIGGER never_truncated BEFORE TRUNCATE ON audit_chain EXECUTE FUNCTION refuse_change();
 CREATE TRIGGER never_truncated BEFORE TRUNCATE ON attempts EXECUTE FUNCTION refuse_change();
 CREATE TRIGGER never_truncated BEFORE TRUNCATE ON history EXECUTE FUNCTION refuse_change();
 CREATE TRIGGER never_truncated BEFORE TRUNCATE ON history_default EXECUTE FUNCTION refuse_change();

@@ -85,6 +85,12 @@ async def use_token(connection: Connection, *, token_id: UUID) -> None:
     await connection.execute(q("use_token"), token_id)
 
 
+async def users_of_tokens(connection: Connection, *, tenant: int, short_ids: Sequence[str]) -> list[UUID]:
+    """The users whose tokens have ids that begin with these digits."""
+    rows = await connection.fetch(q("users_of_tokens"), tenant, list(short_ids))
+    return [r["principal_id"] for r in rows]
+
+
 def token_of(row: Any) -> Token:
     return Token(
         token_id=row["token_id"],

@@ -6,6 +6,7 @@ from uuid import UUID
 
 from mainspring import wire
 from mainspring.domain.audit import ACTIONS, KINDS
+from mainspring.domain.audit_chain import CLUSTER
 from mainspring.domain.errors import NotFound, invalid
 from mainspring.store import audit
 from mainspring.store.db import Connection, Database
@@ -22,7 +23,7 @@ async def list_entries(
     actor: str | None = None,
     action: str | None = None,
 ) -> wire.Page[wire.AuditEntry]:
-    """Entries, newest first.
+    """Entries of a tenant, or of the cluster (0), newest first.
 
     `actor` is the id or the name of a token, `action` an action, or a kind of subject for all actions on it.
     """
@@ -50,7 +51,7 @@ async def list_entries(
 
 async def _subjects(connection: Connection, subject: str, *, tenant: int) -> list[str]:
     """A subject as it is recorded: jobs by id, also deleted ones; others, such as queues, by name."""
-    if is_id(subject):
+    if is_id(subject) or tenant == CLUSTER:
         return [subject]
     try:
         return [subject, *map(str, await known_jobs(connection, subject, tenant=tenant))]

@@ -12,7 +12,7 @@ from mainspring import wire
 from mainspring.domain.errors import Conflict, NotFound, invalid
 from mainspring.domain.workflow.plan import PlanStep
 from mainspring.domain.workflow.run import WHOLE
-from mainspring.domain.workflow.spec import RunState
+from mainspring.domain.workflow.spec import Approval, RunState
 from mainspring.runs.plans import CachedPlan, PlanCache
 from mainspring.store import charts, run_steps, runs, trigger_starts
 from mainspring.store.db import Connection, Database
@@ -277,7 +277,15 @@ def _as_step(known: CachedPlan, r: Any, messages: Mapping[int, str]) -> wire.Run
         message=messages.get(step.number),
         scope=None if step.spec.approval is None else step.spec.approval.scope,
         self_approval=None if step.spec.approval is None else step.spec.approval.self_approval,
+        approvers=_approvers(step.spec.approval),
+        approvals_needed=None if step.spec.approval is None else step.spec.approval.count,
     )
+
+
+def _approvers(approval: Approval | None) -> list[str] | None:
+    if approval is None or not (approval.roles or approval.users):
+        return None
+    return [*(f"role {name}" for name in approval.roles), *(f"user {name}" for name in approval.users)]
 
 
 def _displayed_state(step: PlanStep, state: str) -> str:

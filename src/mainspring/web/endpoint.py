@@ -17,6 +17,7 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response
 
 from mainspring.api.context import Context
 from mainspring.api.problem import TITLES, retry_headers, status_of
+from mainspring.api.refusals import denials_noted, origin_recorded
 from mainspring.api.route import authenticate
 from mainspring.api.route import refuse_nul as refuse_nul_in_address
 from mainspring.domain.errors import (
@@ -75,12 +76,13 @@ def reading(
 
     async def enter(request: Request) -> Response:
         caller = await authenticate(context, request)
-        caller.demand(scope)
-        refuse_nul_in_address(request)
-        if accepts is not None:
-            refuse_unknown_query(request, accepts)
-        blackout = await blackout_now(context.database, tenant=caller.tenant) if banner else None
-        return await handle(PageRequest(context, request, as_reader(caller, request, blackout)))
+        with denials_noted(context, caller, request):
+            caller.demand(scope)
+            refuse_nul_in_address(request)
+            if accepts is not None:
+                refuse_unknown_query(request, accepts)
+            blackout = await blackout_now(context.database, tenant=caller.tenant) if banner else None
+            return await handle(PageRequest(context, request, as_reader(caller, request, blackout)))
 
     return _answering(context, enter)
 
@@ -93,22 +95,28 @@ def changing(context: Context, handle: Handle, scope: str = "write", *, checks_g
 
     async def enter(request: Request) -> Response:
         caller = as_reader(await authenticate(context, request), request)
-        caller.demand(scope)
-        if scope != "read" and not checks_grants:
-            caller.demand_unrestricted()
-        refuse_nul_in_address(request)
-        check_origin(request)
-        form = await read_form(request)
-        if caller.csrf is None:
-            raise Forbidden("forms need a browser session; use /api/v1 with a token instead")
-        if not hmac.compare_digest(form.get("csrf", "").encode(), caller.csrf.encode()):
-            raise Forbidden("the form's CSRF token does not match your session; reload the page and try again")
-        try:
-            return await handle(PageRequest(context, request, caller, form))
-        finally:
-            context.reads.wrote(caller.tenant, None)
+        with denials_noted(context, caller, request):
+            caller.demand(scope)
+            if scope != "read" and not checks_grants:
+                caller.demand_unrestricted()
+            refuse_nul_in_address(request)
+            check_origin(request)
+            form = await read_form(request)
+            check_csrf(caller, form)
+            try:
+                return await handle(PageRequest(context, request, caller, form))
+            finally:
+                context.reads.wrote(caller.tenant, None)
 
     return _answering(context, enter)
+
+
+def check_csrf(caller: Reader, form: Mapping[str, str]) -> None:
+    """Refuse a form that does not carry the CSRF token of its session."""
+    if caller.csrf is None:
+        raise Forbidden("forms need a browser session; use /api/v1 with a token instead")
+    if not hmac.compare_digest(form.get("csrf", "").encode(), caller.csrf.encode()):
+        raise Forbidden("the form's CSRF token does not match your session; reload the page and try again")
 
 
 def refuse_unknown_query(request: Request, accepts: Collection[str]) -> None:
@@ -160,7 +168,8 @@ def refuse_nul(form: Mapping[str, str]) -> None:
 def _answering(context: Context, enter: Endpoint) -> Endpoint:
     async def answer(request: Request) -> Response:
         try:
-            return await enter(request)
+            with origin_recorded(request):
+                return await enter(request)
         except Unauthenticated as error:
             return _ask_to_log_in(request, error)
         except MainspringError as error:

@@ -154,6 +154,8 @@ from mainspring.wire.secrets import (
 )
 from mainspring.wire.system import (
     AuditEntry,
+    AuditProblem,
+    AuditVerification,
     BrowserSession,
     Diagnosis,
     EndedSessions,
@@ -248,6 +250,8 @@ __all__ = [
     "Attempt",
     "AttemptSecrets",
     "AuditEntry",
+    "AuditProblem",
+    "AuditVerification",
     "Backfill",
     "BackfillPlan",
     "BackfillRequest",

@@ -93,6 +93,9 @@ class RunStep(Response):
     """The scope that a token needs to decide it."""
     self_approval: bool | None = None
     """Of an approval: whether the token that started the run, or wrote the workflow, may give it."""
+    approvers: list[str] | None = None
+    """Of an approval: the roles and users who decide, such as `role operator`; null: all with the scope."""
+    approvals_needed: int | None = None
 
 
 class Run(Response):

@@ -77,3 +77,43 @@ class AuditEntry(Response):
     reason: str | None = None
     details: Any = None
     actor_id: UUID | None = None
+    principal_id: UUID | None = None
+    """The user of the token."""
+    request_id: str | None = None
+    source: str | None = None
+    """The network address of the request."""
+    seq: int | None = None
+    """Its number in the hash chain; null: it is not chained yet."""
+    hash: str | None = None
+
+
+class AuditProblem(Response):
+    """The first entry of a chain that is not as it was written. `seq` is 0 for an entry that is in no chain."""
+
+    kind: Literal[
+        "changed", "removed", "inserted", "reordered", "truncated", "rewritten", "wrong_tenant", "forged_head"
+    ]
+    seq: int
+    what: str
+    audit_id: int | None = None
+
+
+class AuditVerification(Response):
+    """The result of verifying a part of a hash chain. All of it is intact if no part has a problem."""
+
+    intact: bool
+    verified: int
+    """Entries that this request verified."""
+    entries: int
+    """Entries in the chain."""
+    hash: str
+    """The hash of its last entry."""
+    unchained: int
+    """Entries that were written in the last moments and are not chained yet."""
+    signed_entries: int
+    """Entries up to the newest signed head."""
+    signed_at: datetime | None = None
+    problem: AuditProblem | None = None
+    notes: list[str] = []
+    next_cursor: str | None = None
+    """Where the next request continues; null: nothing is left to verify."""

@@ -39,14 +39,23 @@ Expression = Line
 class Approval(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """Waits for approval. Without an answer before `expires` the step is rejected.
 
-    The token that started the run, or wrote the version of the workflow, cannot approve it unless `self_approval`
-    allows that.
+    The user or token that started the run, or wrote the version of the workflow, cannot approve it unless
+    `self_approval` allows that. With `roles` or `users`, only these decide. `count` users or tokens have to approve.
+    With `guards_edits`, only those who decide may change the workflow.
     """
 
     scope: Name = "write"
     expires: Duration | None = None
     message: Line = ""
     self_approval: bool = False
+    roles: Annotated[tuple[Name, ...], msgspec.Meta(max_length=MAX_SMALL_LIST)] = ()
+    users: Annotated[tuple[Name, ...], msgspec.Meta(max_length=MAX_SMALL_LIST)] = ()
+    count: Annotated[int, msgspec.Meta(ge=1, le=20)] = 1
+    guards_edits: bool = False
+
+    def admits(self, *, role: str | None, user: str | None) -> bool:
+        """Whether a caller of this role, or this user, is among those who decide."""
+        return not (self.roles or self.users) or role in self.roles or user in self.users
 
 
 class EventWait(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):

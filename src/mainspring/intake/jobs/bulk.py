@@ -15,6 +15,7 @@ from uuid import UUID
 import msgspec
 
 from mainspring.clock import instant
+from mainspring.domain.audit import recorded_changes
 from mainspring.domain.errors import Conflict, Invalid, MainspringError, Problem, invalid
 from mainspring.domain.execution import execution_id, fire_key
 from mainspring.domain.job import JobSpec, problems_of
@@ -270,9 +271,8 @@ async def _record(
         if write.before is None:
             created.append(AuditSubject(str(row.job_id), row.spec.name, allowed_plaintext(row.spec) or None))
         else:
-            old = write.before.spec
-            fields = [name for name in JobSpec.__struct_fields__ if getattr(old, name) != getattr(row.spec, name)]
-            details = {"version": row.version, "fields": fields} | allowed_plaintext(row.spec)
+            changed = recorded_changes(write.before.spec, row.spec)
+            details = {"version": row.version} | changed | allowed_plaintext(row.spec)
             edited.append(AuditSubject(str(row.job_id), row.spec.name, details))
     await audit.record_all(connection, "job.create", created, tenant=tenant, by=by)
     await audit.record_all(connection, "job.edit", edited, tenant=tenant, by=by)

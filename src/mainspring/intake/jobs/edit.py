@@ -12,8 +12,9 @@ import msgspec
 
 from mainspring import wire
 from mainspring.clock import instant
+from mainspring.domain.audit import recorded_changes
 from mainspring.domain.errors import NotFound, invalid
-from mainspring.domain.job import JobSpec, check
+from mainspring.domain.job import JobSpec, WorkflowTask, check
 from mainspring.domain.schedule.schedule import Resolved, members_of
 from mainspring.ids import shard_of
 from mainspring.intake.granted import check_granted
@@ -50,7 +51,7 @@ PREVIEWED_FIRES = 10
 
 @dataclass(frozen=True, slots=True)
 class EditAudit:
-    """Verb and details of the audit entry of an edit; without `fields` in details, the changed fields are added."""
+    """Verb and details of the audit entry of an edit; the changed fields of a job are added."""
 
     verb: str = "edit"
     details: dict[str, Any] = field(default_factory=dict)
@@ -247,7 +248,7 @@ async def _edit_charged(
                 by=by,
                 name=spec.name,
                 version=written.version,
-                **({"fields": _changed_fields(job.spec, spec)} | allowed_plaintext(spec) | entry.details),
+                **(_changes(job.spec, spec) | allowed_plaintext(spec) | entry.details),
             )
     except Taken:
         raise name_taken(name) from None
@@ -322,8 +323,9 @@ async def _apply_to_fires(
         await hold_or_free(connection, tenant=tenant, job_id=job_id)
 
 
-def _changed_fields(old: JobSpec, new: JobSpec) -> list[str]:
-    return [name for name in JobSpec.__struct_fields__ if getattr(old, name) != getattr(new, name)]
+def _changes(old: JobSpec, new: JobSpec) -> dict[str, Any]:
+    """What the audit log says of an edit; that of a workflow says itself which steps differ."""
+    return {} if isinstance(new.task, WorkflowTask) else recorded_changes(old, new)
 
 
 def _hashed(spec: JobSpec) -> bool:

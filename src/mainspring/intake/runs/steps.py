@@ -7,20 +7,21 @@ end, nothing in a run changes: a new run takes over what had succeeded, and cont
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
 from mainspring import wire
-from mainspring.domain.errors import Conflict, Forbidden, Problem, invalid
-from mainspring.domain.principal import Principal
+from mainspring.domain.errors import Conflict, Forbidden, invalid
 from mainspring.domain.workflow.freeing import free
 from mainspring.domain.workflow.plan import PlanStep
 from mainspring.domain.workflow.readiness import Weight
 from mainspring.domain.workflow.run import ExecutionEnd, Run, StepEnd, StepRef
+from mainspring.intake.runs.approvers import add_approval, check_approver, refuse_override, refuse_self_approval
 from mainspring.intake.runs.rerun import FAILED, StepAudit, rerun_freed
 from mainspring.intake.runs.transaction import OPEN, RunTransactions
 from mainspring.runs.advance import Advanced, RunAdvance, advance
-from mainspring.store import audit, dead_letters, executions, run_steps, runs
+from mainspring.store import audit, dead_letters, executions, run_steps
 from mainspring.store.db import Connection
 from mainspring.views.runs import step_named
 
@@ -45,6 +46,7 @@ async def decide(
         if step.spec.approval is None:
             raise Conflict(f"the step {name!r} waits for no approval", code="no_approval")
         _check_scope(step, scopes)
+        check_approver(step, by)
         if state != "waiting":
             return None
         result = {"approved": approved, "by": str(by), "note": decision.note}
@@ -107,6 +109,8 @@ async def _override(
 
     def overridden(step: PlanStep, old: str) -> StepEnd | None:
         _check_scope(step, scopes)  # a caller that may not approve must not bypass the approval either
+        check_approver(step, entry.by)
+        refuse_override(step)
         if old not in ("blocked", "waiting", "running", *FAILED):
             return None
         weight: Weight = "ok"
@@ -151,15 +155,16 @@ async def _end_step(
         found = await run_steps.step_state(connection, ref=ref)
         assert found is not None, "a run has all its steps"
         if opens:
-            await _refuse_self_approval(connection, known.plan.steps[number], run_id, tenant=tenant, by=entry.by)
+            await refuse_self_approval(connection, known.plan.steps[number], run_id, tenant=tenant, by=entry.by)
         end = judge(known.plan.steps[number], found[0])
         if end is not None and found[0] in FAILED and run.state not in OPEN:
             raise RunHasEnded(end, found[0])
         if end is None or run.state not in OPEN or (found[0] in FAILED and run.cancelling):
             raise _refusal(name, found[0], run)
-        if found[0] in FAILED:
+        end, approvals = await _with_approvals(connection, known.plan.steps[number], end, entry, tenant=tenant)
+        if end is not None and found[0] in FAILED:
             await _free(transactions, connection, run, end, advanced, was=found[0], reason=entry.reason)
-        else:
+        elif end is not None:
             await run_steps.cancel_items(connection, refs=[ref], reason=end.reason or "")
             for execution_id, state in live.items():
                 cancel = executions.cancel_running if state == "running" else executions.cancel_pending
@@ -175,8 +180,23 @@ async def _end_step(
             reason=entry.reason,
             step=name,
             state=found[0],
+            **approvals,
         )
     return await transactions.views.get(run_id, tenant=tenant)
+
+
+async def _with_approvals(
+    connection: Connection, step: PlanStep, end: StepEnd, entry: StepAudit, *, tenant: int
+) -> tuple[StepEnd | None, dict[str, int]]:
+    """Count an approval of a step that needs several: it ends with the last one. Returns also details to record."""
+    approval = step.spec.approval
+    if approval is None or approval.count == 1 or entry.action != "step.approve":
+        return end, {}
+    given = await add_approval(connection, step, end.ref, tenant=tenant, by=entry.by, note=entry.reason)
+    counted = {"approvals": len(given), "needed": approval.count}
+    if len(given) < approval.count:
+        return None, counted
+    return replace(end, result=end.result | {"approvers": given}), counted
 
 
 def _refusal(name: str, state: str, run: Run) -> Conflict:
@@ -231,21 +251,6 @@ def _check_scope(step: PlanStep, scopes: Sequence[str]) -> None:
     approval = step.spec.approval
     if approval is not None and approval.scope == "admin" and "admin" not in scopes:
         raise Forbidden(f"the step {step.name!r} requires approval with the scope 'admin'")
-
-
-async def _refuse_self_approval(connection: Connection, step: PlanStep, run_id: UUID, *, tenant: int, by: str) -> None:
-    """Refuse to open a gate to who wants to pass it, in any way: approving, skipping or completing the step."""
-    approval = step.spec.approval
-    if approval is None or approval.self_approval:
-        return
-    behind = await runs.run_principals(connection, tenant=tenant, run_id=run_id)
-    before_ids = by.name if isinstance(by, Principal) else by  # as runs and versions had it before ids were recorded
-    if by in behind or before_ids in behind:
-        message = (
-            f"the step {step.name!r} needs the approval of another token: {by} started the run or wrote the workflow"
-        )
-        hint = "approve it with the token of another user; to allow this, set self_approval: true in the approval"
-        raise Forbidden(message, code="self_approval", problems=(Problem("/step", message, hint),))
 
 
 async def end_wait(transactions: RunTransactions, ref: StepRef, *, tenant: int) -> None:

@@ -153,6 +153,25 @@ WHERE q.cap IS NULL AND q.paused_at IS NULL AND t.cap IS NULL AND l.limits = 0 A
   )
 LIMIT 20;
 
+-- name: invariant_i19
+-- I19 chained audit entries follow one another, exist, and end where the chain does. Their content is hashed elsewhere.
+WITH newest AS MATERIALIZED (
+    SELECT c.*, lag(seq) OVER each AS seq_before, lag(hash) OVER each AS hash_before
+    FROM (SELECT * FROM audit_chain ORDER BY audit_id DESC LIMIT $1::int) AS c
+    WINDOW each AS (PARTITION BY tenant_id ORDER BY seq)
+)
+SELECT tenant_id || ':' || seq AS offender, 'does not follow the audit entry before it' AS what FROM newest
+WHERE seq_before IS NOT NULL AND (seq_before, hash_before) IS DISTINCT FROM (seq - 1, previous)
+  AND ($2::int IS NULL OR tenant_id = $2)
+UNION ALL
+SELECT n.tenant_id || ':' || n.seq, 'audit entry ' || n.audit_id || ' does not exist' FROM newest n
+WHERE NOT EXISTS (SELECT FROM audit a WHERE a.audit_id = n.audit_id) AND ($2::int IS NULL OR n.tenant_id = $2)
+UNION ALL
+SELECT h.tenant_id || ':' || h.seq, 'is the last audit entry, and is missing or has another hash' FROM audit_chains h
+WHERE h.seq > 0 AND ($2::int IS NULL OR h.tenant_id = $2)
+  AND NOT EXISTS (SELECT FROM audit_chain c WHERE c.tenant_id = h.tenant_id AND c.seq = h.seq AND c.hash = h.hash)
+LIMIT 20;
+
 -- name: invariant_i20
 -- I20 no row refers to another tenant.
 SELECT e.execution_id::text AS offender, 'execution and job differ in tenant' AS what

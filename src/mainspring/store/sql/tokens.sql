@@ -47,6 +47,11 @@ FROM tokens t WHERE t.token_id = $1 AND t.tenant_id = $2 AND t.revoked_at IS NUL
 UPDATE tokens SET revoked_at = db_now() WHERE principal_id = $1 AND tenant_id = $2 AND revoked_at IS NULL
 RETURNING token_id;
 
+-- name: users_of_tokens
+-- The users of tokens, which are given by the first digits of their ids.
+SELECT DISTINCT principal_id FROM tokens
+WHERE tenant_id = $1 AND principal_id IS NOT NULL AND left(token_id::text, 8) = ANY ($2::text[]);
+
 -- name: tokens_of_role
 -- Tokens whose rights depend on a role: their own, or that of their user.
 SELECT t.token_id FROM tokens t LEFT JOIN principals p USING (principal_id)

@@ -30,7 +30,7 @@ LISTS = {
     "backfill": "/jobs", "calendar": "/settings", "blackout": "/settings", "token": "/settings", "channel": "/channels",
     "rule": "/alerts", "silence": "/alerts", "reservation": "/queues", "browser_session": "/settings",
     "secret": "/settings", "manifest": "/jobs", "worker": "/workers", "trigger": "/triggers",
-    "role": "/settings", "user": "/settings", "tenant": "/settings/tenants",
+    "role": "/settings", "user": "/settings", "tenant": "/settings/tenants", "login": "/audit", "request": "/audit",
 }  # fmt: skip
 """The list that shows subjects without a page of their own."""
 

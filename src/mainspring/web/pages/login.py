@@ -17,6 +17,7 @@ from starlette.responses import RedirectResponse, Response
 from mainspring.api.auth import COOKIE, COOKIE_S, LINK_S, Caller, client_address
 from mainspring.api.context import Context
 from mainspring.api.federated import CALLBACK, SIGN_IN_S, FederatedAuthenticator
+from mainspring.api.refusals import note_failure, note_login
 from mainspring.codec import encode
 from mainspring.domain.errors import Forbidden, Invalid, TooLarge, TooMany, Unauthenticated, Unavailable
 from mainspring.domain.issuer import Issuer
@@ -115,6 +116,7 @@ async def _form(
         try:
             caller = await context.auth.caller_of_link(key)
         except Unauthenticated:
+            note_failure(context, request)
             context.rates.admit_login(client_address(request))
             raise
     nonce = context.auth.new_login_nonce()
@@ -144,9 +146,12 @@ async def _sign_in(context: Context, request: Request) -> Response:
             cookie = await context.auth.cookie_for_link(key, address=address, user_agent=agent)
         else:
             cookie = await context.auth.cookie_for_token(token, address=address, user_agent=agent)
+        caller = await context.auth.caller_of_cookie(cookie, address)
     except Unauthenticated:
+        note_failure(context, request)
         context.rates.admit_login(address)
         raise
+    note_login(context, caller, request, "browser_session.begin")
     await _end_session_of(context, request)
     response = RedirectResponse(local_path(form.get("then", "")), 303, render.HEADERS)
     _set_cookie(request, response, COOKIE, cookie, COOKIE_S, path="/")
@@ -213,6 +218,7 @@ async def end_session(context: Context, caller: Caller) -> None:
 async def logout(request: PageRequest) -> Response:
     """POST /logout: ends the session on the server, so that a copy of its cookie is worth nothing."""
     await end_session(request.context, request.caller)
+    note_login(request.context, request.caller, request.http, "browser_session.end")
     response = RedirectResponse("/login", 303, render.HEADERS)
     response.delete_cookie(COOKIE, path="/", httponly=True, samesite="strict")
     return response

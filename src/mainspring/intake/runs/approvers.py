@@ -1,0 +1,89 @@
+"""Who may open a gate, and how many of them have to."""
+
+from __future__ import annotations
+
+import re
+from uuid import UUID
+
+from mainspring.domain.errors import Conflict, Forbidden, Problem
+from mainspring.domain.principal import Principal
+from mainspring.domain.workflow.plan import PlanStep
+from mainspring.domain.workflow.run import StepRef
+from mainspring.domain.workflow.spec import Approval, WorkflowSpec
+from mainspring.store import runs, step_approvals, tokens
+from mainspring.store.db import Connection
+
+_SHORT_ID = re.compile(r"\[([0-9a-f]{8})\]\Z")
+
+
+def check_approver(step: PlanStep, by: str) -> None:
+    """Refuse a caller who is not among those who decide about a step."""
+    approval = step.spec.approval
+    if approval is not None and not admits(approval, by):
+        message = f"the step {step.name!r} is decided by {_deciders(approval)}"
+        raise Forbidden(message, code="not_approver", problems=(Problem("/step", message, "ask one of them"),))
+
+
+def check_editor(before: WorkflowSpec, by: str) -> None:
+    """Refuse a change of a workflow by a caller who may not decide about a gate that guards its edits."""
+    for name, step in before.steps.items():
+        if step.approval is not None and step.approval.guards_edits and not admits(step.approval, by):
+            message = f"the gate {name!r} guards the workflow: only {_deciders(step.approval)} may change it"
+            problem = Problem(f"/steps/{name}/approval", message, "ask one of them to make the change")
+            raise Forbidden(message, code="not_approver", problems=(problem,))
+
+
+def admits(approval: Approval, by: str) -> bool:
+    if isinstance(by, Principal):
+        return approval.admits(role=by.role, user=by.user)
+    return approval.admits(role=None, user=None)
+
+
+def refuse_override(step: PlanStep) -> None:
+    """Refuse to skip or complete a gate that several have to open: one caller must not replace them."""
+    approval = step.spec.approval
+    if approval is not None and approval.count > 1:
+        message = f"the step {step.name!r} needs {approval.count} approvals; it cannot be skipped or completed"
+        raise Forbidden(message, code="more_approvals", problems=(Problem("/step", message, "approve or reject it"),))
+
+
+async def refuse_self_approval(connection: Connection, step: PlanStep, run_id: UUID, *, tenant: int, by: str) -> None:
+    """Refuse to open a gate to who wants to pass it, in any way: approving, skipping or completing the step.
+
+    Another token of the same user is no other person.
+    """
+    approval = step.spec.approval
+    if approval is None or approval.self_approval:
+        return
+    behind = await runs.run_principals(connection, tenant=tenant, run_id=run_id)
+    before_ids = by.name if isinstance(by, Principal) else by  # as runs and versions had it before ids were recorded
+    refused = by in behind or before_ids in behind
+    if not refused and isinstance(by, Principal) and by.principal_id is not None:
+        short_ids = [found[1] for text in behind if (found := _SHORT_ID.search(text)) is not None]
+        refused = by.principal_id in await tokens.users_of_tokens(connection, tenant=tenant, short_ids=short_ids)
+    if refused:
+        message = (
+            f"the step {step.name!r} needs the approval of another token: {by} started the run or wrote the workflow"
+        )
+        hint = "approve it with the token of another user; to allow this, set self_approval: true in the approval"
+        raise Forbidden(message, code="self_approval", problems=(Problem("/step", message, hint),))
+
+
+async def add_approval(
+    connection: Connection, step: PlanStep, ref: StepRef, *, tenant: int, by: str, note: str
+) -> list[str]:
+    """Add an approval to those that a step has; return all of them. Each user or token counts once."""
+    if not isinstance(by, Principal):
+        return [by]
+    approver_id = by.principal_id or by.token_id
+    if not await step_approvals.insert_approval(
+        connection, tenant=tenant, ref=ref, approver_id=approver_id, by=by, note=note
+    ):
+        message = f"{by} has approved the step {step.name!r} already; it needs the approval of others"
+        raise Conflict(message, code="already_approved")
+    return await step_approvals.list_approvals(connection, tenant=tenant, ref=ref)
+
+
+def _deciders(approval: Approval) -> str:
+    named = [*(f"the role {name!r}" for name in approval.roles), *(f"the user {name!r}" for name in approval.users)]
+    return " or ".join(named)

@@ -1,0 +1,21 @@
+"""Approvals of steps that need several. Callers have locked the run."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from mainspring.domain.workflow.run import StepRef
+from mainspring.store.db import Connection
+from mainspring.store.queries import q
+
+
+async def insert_approval(
+    connection: Connection, *, tenant: int, ref: StepRef, approver_id: UUID, by: str, note: str
+) -> bool:
+    """Add an approval; False if this approver has given one before."""
+    row = await connection.fetchrow(q("insert_approval"), ref.run_id, tenant, ref.step, approver_id, by, note)
+    return row is not None
+
+
+async def list_approvals(connection: Connection, *, tenant: int, ref: StepRef) -> list[str]:
+    return [r["approved_by"] for r in await connection.fetch(q("list_approvals"), ref.run_id, tenant, ref.step)]
