@@ -43,6 +43,7 @@ ENVIRONMENT = (
     "MAINSPRING_SCHEDULE_QUOTA",
     "MAINSPRING_SECRET_KEY",
     "MAINSPRING_SECRET_KEY_FILE",
+    "MAINSPRING_SECRET_PROVIDERS",
     "MAINSPRING_PUBLIC_URL",
     "MAINSPRING_STREAMS_PER_TOKEN",
     "MAINSPRING_TLS_CERT",
@@ -96,6 +97,7 @@ class ServeConfig:
     tls_client_ca: str | None = None  # workers must show a certificate of this authority
     secret_key_file: str | None = None
     secret_key_fd: int | None = None
+    secret_providers: str | None = None  # file that names the providers of secrets
     streams_per_token: int = 100  # live streams open at once; 0: unlimited
     bus: str | None = None  # URL of the engine that carries wake-ups; None: PostgreSQL
     coordinator: str | None = None  # URL of the engine that knows which schedulers are alive; None: PostgreSQL

@@ -60,6 +60,10 @@ async def tenant_by_name(connection: Connection, *, name: str) -> TenantRow | No
     return None if row is None else _row(row)
 
 
+async def tenant_name(connection: Connection, *, tenant: int) -> str:
+    return str(await connection.fetchval(q("tenant_name"), tenant))
+
+
 async def lock_tenant(connection: Connection, *, tenant: int) -> TenantRow:
     """A tenant; its row is locked until the end of the transaction."""
     return _row(await connection.fetchrow(q("lock_tenant_row"), tenant))

@@ -35,7 +35,7 @@ async def test_a_channel_is_shown_without_its_secrets_and_can_be_tried(
     async with receiving(lambda _: reply("418 Teapot", HOSTILE.encode())) as server:
         url = server.url("/services/s3cr3t")
         request = wire.NewChannel(name="ops", target=SlackTarget(url), events=["alert.firing"])
-        await channels.create(cluster.database, request, tenant=TENANT, by="test")
+        await channels.create(cluster.database, cluster.context.vault, request, tenant=TENANT, by="test")
         page = await open_page(browser, "/channels")
         assert "ops" in page.text and "s3cr3t" not in page.raw_text
         answer = await browser.post("/channels/ops/test", data={"csrf": page.csrf}, headers={"origin": cluster.url})
@@ -75,7 +75,7 @@ async def test_what_fires_is_shown_and_can_be_silenced(cluster: Cluster, browser
 
 async def test_a_disabled_channel_can_be_enabled(cluster: Cluster, browser: httpx2.AsyncClient) -> None:
     request = wire.NewChannel(name="dead", target=WebhookTarget("https://example.com/x"))
-    await channels.create(cluster.database, request, tenant=TENANT, by="test")
+    await channels.create(cluster.database, cluster.context.vault, request, tenant=TENANT, by="test")
     async with cluster.database.connection() as connection:
         await connection.execute("UPDATE channels SET disabled_at = db_now(), last_error = 'gone' WHERE name = 'dead'")
     page = await open_page(browser, "/channels")

@@ -14,6 +14,10 @@ SELECT <<tenant_columns>> FROM tenants t WHERE t.deleted_at IS NULL AND t.name >
 -- A tenant by name.
 SELECT <<tenant_columns>> FROM tenants t WHERE t.deleted_at IS NULL AND t.name = $1;
 
+-- name: tenant_name
+-- The name of a tenant.
+SELECT name FROM tenants WHERE tenant_id = $1;
+
 -- name: lock_tenant_row
 -- A tenant by id, with its row locked: what counts against its quotas is added one transaction after the other.
 SELECT <<tenant_columns>> FROM tenants t WHERE t.tenant_id = $1 FOR NO KEY UPDATE;

@@ -39,9 +39,8 @@ async def create(request: PageRequest) -> Response:
     if scheme not in SCHEMES:
         raise invalid("/source/scheme", "unknown signature scheme", hint=", ".join(SCHEMES))
     spec = TriggerSpec(source=msgspec.convert({"kind": "webhook", "scheme": scheme}, WebhookSource), job=job)
-    made = await definitions.create(
-        request.context.database, name, spec, tenant=request.caller.tenant, by=request.caller.name
-    )
+    context, caller = request.context, request.caller
+    made = await definitions.create(context.database, context.vault, name, spec, tenant=caller.tenant, by=caller.name)
     return await _page(request, made)
 
 
@@ -72,6 +71,7 @@ async def rotate(request: PageRequest) -> Response:
     """POST /triggers/{ref}/rotate: the response shows the new secret, once."""
     found = await definitions.rotate(
         request.context.database,
+        request.context.vault,
         request.ref,
         wire.RotateTriggerSecret(),
         tenant=request.caller.tenant,
