@@ -1,8 +1,19 @@
 #!/bin/sh
-# Fetch the ZooKeeper server that tests of the optional engines start, with Maven, into .cache/jars. Without Maven or
-# Java those tests are skipped and name what is missing. Redis and etcd are Debian packages: see tools/system.sh.
+# Fetch servers that tests start: ZooKeeper with Maven into .cache/jars, and moto, which speaks the protocols of AWS, with
+# pip into .cache/moto. What cannot be fetched is skipped by its tests, which name what is missing. Redis and etcd are
+# Debian packages: see tools/system.sh.
 set -eu
 cd "$(dirname "$0")/.."
+
+# In an environment of its own: it needs older versions of packages than Mainspring.
+if [ ! -x .cache/moto/bin/moto_server ]; then
+    echo "Fetching moto ..." >&2
+    rm -rf .cache/moto
+    "${PYTHON:-python3}" -m venv .cache/moto &&
+        .cache/moto/bin/python -m pip --disable-pip-version-check install --quiet 'moto[server]==5.2.5' ||
+        { rm -rf .cache/moto; echo "Skipping tests against moto: it could not be fetched." >&2; }
+fi
+
 target=.cache/jars/zookeeper
 [ ! -d "$target" ] || exit 0
 if ! command -v mvn >/dev/null 2>&1 || ! command -v java >/dev/null 2>&1; then

@@ -32,6 +32,7 @@ from mainspring.health.readiness import Readiness
 from mainspring.health.server import HealthServer
 from mainspring.intake.master_keys import encrypt
 from mainspring.process import die_with_parent, hide_memory, open_file_limit, raise_file_limit, run, stop_signal
+from mainspring.results.output_quota import OutputQuotas
 from mainspring.results.rescue import Rescue
 from mainspring.results.settle import Settler
 from mainspring.scheduler.service import Scheduler
@@ -78,12 +79,14 @@ class Server:
         self.vault = vault or open_vault(config)
         self._sender = Sender(read_networks(config.allow_net), apprise=config.apprise, public_url=config.public_url)
         dispatcher = self._dispatcher() if "api" in config.roles else None
+        output = OutputQuotas(self.database, self.bus) if dispatcher is not None else None
         self.settler = Settler(
             self.database,
             self._definitions,
             self.announcer,
             subscriptions=self._subscriptions,
             handoff=None if dispatcher is None else dispatcher.handoff,
+            output=output,
         )
         self.scheduler: Scheduler | None = None
         self.http: HttpServer | None = None
@@ -93,6 +96,7 @@ class Server:
         if config.health_port is not None:
             self.health = HealthServer(self.readiness, host=config.health_host, port=config.health_port)
         self._services: list[Service] = [self.bus, self.announcer, self._subscriptions, measurements]
+        self._services += [] if output is None else [output]
         if "scheduler" in config.roles:
             self._services += self._scheduler_services()
         if dispatcher is not None:

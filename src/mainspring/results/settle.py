@@ -21,6 +21,7 @@ from mainspring.domain.settlement import AttemptResult, Final, LockedExecution, 
 from mainspring.domain.workflow.run import ExecutionEnd, StepRef
 from mainspring.results.auto_pause import failed_jobs, lock_auto_pausing, pause_failing
 from mainspring.results.batch import Report, ResultBatch
+from mainspring.results.output_quota import OutputQuotas
 from mainspring.results.verdict import verdict
 from mainspring.runs.advance import advance
 from mainspring.runs.handoff import StepHandoff
@@ -64,7 +65,9 @@ class Settler:
         backlog_limit: int = BACKLOG_LIMIT,
         subscriptions: Subscriptions | None = None,
         handoff: ports.DirectHandoff | None = None,
+        output: OutputQuotas | None = None,
     ) -> None:
+        self._output = output
         self._database = database
         self._definitions = definitions
         self._announcer = announcer
@@ -116,16 +119,21 @@ class Settler:
         follow_up = FollowUp()
         async with StepHandoff(self._handoff, self._successors) as handoff, self._database.hot() as connection:
             if batch.ended and not batch.unsuccessful and not batch.steps and not self._success_has_subscribers():
-                await results.settle_succeeded(connection, ended=batch.ended, chunks=batch.output, settled=settled)
+                appended = await results.settle_succeeded(
+                    connection, ended=batch.ended, chunks=batch.output, cut=self._cut, settled=settled
+                )
             else:
-                if batch.output:
-                    await logs.append_logs(connection, chunks=batch.output)
+                appended = (
+                    await logs.append_logs(connection, chunks=batch.output, cut=self._cut) if batch.output else []
+                )
                 if batch.ended:
                     follow_up = await self._settle_with_effects(
                         connection, batch, handoff, settled, defer_runs=defer_runs
                     )
             await handoff.send()
             hint_freed(connection, settled.freed)
+        if self._output is not None:
+            self._output.add(appended)
         if follow_up.runs:
             self._announcer.announce("finished", follow_up.runs)
         await self._release_deferred(follow_up, settled)
@@ -142,6 +150,11 @@ class Settler:
             return FollowUp()
         async with connection.transaction():
             return await self._settle_batch(connection, batch, handoff, settled, defer_runs=defer_runs)
+
+    @property
+    def _cut(self) -> tuple[int, ...]:
+        """Tenants whose quota of output is used up."""
+        return () if self._output is None else self._output.cut
 
     def _success_has_subscribers(self) -> bool:
         """Whether a success must be written to the outbox, or may release or start another job."""

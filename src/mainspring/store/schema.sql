@@ -64,7 +64,6 @@ CREATE TABLE tenant_output (
     tenant_id  int NOT NULL REFERENCES tenants,
     day        date NOT NULL,
     bytes      bigint NOT NULL,
-    cut_bytes  bigint NOT NULL DEFAULT 0,          -- beyond the quota, not stored
     PRIMARY KEY (tenant_id, day)
 ) WITH (fillfactor = 50);
 

@@ -29,6 +29,7 @@ class TenantRow:
     schedules_per_hour: int | None
     min_interval_s: float | None
     end_required: bool
+    output_per_day: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +88,7 @@ async def update_tenant(connection: Connection, row: TenantRow) -> None:
         row.schedules_per_hour,
         row.min_interval_s,
         row.end_required,
+        row.output_per_day,
     )
     hint(connection, ports.SETTINGS, str(row.tenant_id))
 

@@ -10,6 +10,5 @@ CREATE TABLE tenant_output (
     tenant_id  int NOT NULL REFERENCES tenants,
     day        date NOT NULL,
     bytes      bigint NOT NULL,
-    cut_bytes  bigint NOT NULL DEFAULT 0,
     PRIMARY KEY (tenant_id, day)
 ) WITH (fillfactor = 50);
