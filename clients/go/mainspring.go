@@ -322,7 +322,7 @@ type Cancel struct {
 	Reason *string `json:"reason,omitempty"`
 }
 
-// Channel: A channel. `target` omits secrets; `secrets` names those that are set. `secret` is present only in the response that generated a webhook's signing secret.
+// Channel: A channel. `target` omits secrets, except references to them; `secrets` names those that are set. `secret` is present only in the response that generated a webhook's signing secret.
 type Channel struct {
 	Name         string         `json:"name"`
 	Kind         string         `json:"kind"`
@@ -918,6 +918,7 @@ type NewTenant struct {
 	SchedulesPerHour *int     `json:"schedules_per_hour,omitempty"`
 	MinIntervalS     *float64 `json:"min_interval_s,omitempty"`
 	EndRequired      *bool    `json:"end_required,omitempty"`
+	OutputPerDay     *int     `json:"output_per_day,omitempty"`
 	Name             string   `json:"name"`
 }
 
@@ -934,7 +935,7 @@ type NewToken struct {
 	ScheduleQuota *int     `json:"schedule_quota,omitempty"`
 }
 
-// NewTrigger: A new trigger. Without `secret`, a webhook gets a generated one.
+// NewTrigger: A new trigger. Without `secret`, a webhook gets a generated one; `secret://name` refers to a secret.
 type NewTrigger struct {
 	Source      any               `json:"source"`
 	Job         string            `json:"job"`
@@ -1601,6 +1602,8 @@ type Secret struct {
 	Jobs        []string `json:"jobs"`
 	Queues      []string `json:"queues"`
 	Hosts       []string `json:"hosts"`
+	Channels    []string `json:"channels"`
+	Triggers    []string `json:"triggers"`
 	Provider    *string  `json:"provider"`
 	Path        *string  `json:"path"`
 	KeyId       *string  `json:"key_id"`
@@ -1616,9 +1619,11 @@ type SecretKeys struct {
 	Current   string         `json:"current"`
 	Keys      map[string]int `json:"keys"`
 	Rewrapped *int           `json:"rewrapped,omitempty"`
+	Encrypted *int           `json:"encrypted,omitempty"`
+	Plain     *int           `json:"plain,omitempty"`
 }
 
-// SecretSpec: A secret to create or replace. `value` is needed for a new secret; left out, the stored value stays. With `provider`, the value is read from there by `path` at each use, and is never stored. `jobs`, `queues` and `hosts` are the destinations.
+// SecretSpec: A secret to create or replace. `value` is needed for a new secret; left out, the stored value stays. With `provider`, the value is read from there by `path` when it is used, and is never stored. `jobs`, `channels`, `triggers`, `queues` and `hosts` are the destinations.
 type SecretSpec struct {
 	Value       *string  `json:"value,omitempty"`
 	Provider    *string  `json:"provider,omitempty"`
@@ -1627,6 +1632,8 @@ type SecretSpec struct {
 	Jobs        []string `json:"jobs,omitempty"`
 	Queues      []string `json:"queues,omitempty"`
 	Hosts       []string `json:"hosts,omitempty"`
+	Channels    []string `json:"channels,omitempty"`
+	Triggers    []string `json:"triggers,omitempty"`
 }
 
 // Shard: A slice of the jobs and its owner. All fires that were due more than `lag_s` ago are decided.
@@ -1801,6 +1808,8 @@ type Tenant struct {
 	SchedulesPerHour *int        `json:"schedules_per_hour"`
 	MinIntervalS     *float64    `json:"min_interval_s"`
 	EndRequired      bool        `json:"end_required"`
+	OutputPerDay     *int        `json:"output_per_day"`
+	OutputToday      int         `json:"output_today"`
 	Share            TenantShare `json:"share"`
 }
 
@@ -1822,6 +1831,7 @@ type TenantSettings struct {
 	SchedulesPerHour *int     `json:"schedules_per_hour,omitempty"`
 	MinIntervalS     *float64 `json:"min_interval_s,omitempty"`
 	EndRequired      *bool    `json:"end_required,omitempty"`
+	OutputPerDay     *int     `json:"output_per_day,omitempty"`
 }
 
 // TenantShare: `entitled` and `used` are fractions of all tenants that run or wait for something.
@@ -1852,7 +1862,7 @@ type Token struct {
 	Current       bool     `json:"current"`
 }
 
-// Trigger: A trigger. `path` is the address of a webhook on this server. `secret` is present only in the response that set or generated it. `previous_secret_until`: until then, requests may be signed with the secret before it as well. `last_rejection`: why a request was rejected; recorded at most every ten seconds.
+// Trigger: A trigger. `path` is the address of a webhook on this server. `secret` is present only in the response that generated it. `secret_reference` is the `secret://name` that the trigger refers to. `previous_secret_until`: until then, requests may be signed with the secret before it as well. `last_rejection`: why a request was rejected; recorded at most every ten seconds.
 type Trigger struct {
 	TriggerId           string           `json:"trigger_id"`
 	Name                string           `json:"name"`
@@ -1868,6 +1878,7 @@ type Trigger struct {
 	PausedAt            *string          `json:"paused_at,omitempty"`
 	PauseReason         *string          `json:"pause_reason,omitempty"`
 	PreviousSecretUntil *string          `json:"previous_secret_until,omitempty"`
+	SecretReference     *string          `json:"secret_reference,omitempty"`
 	LastDelivery        *TriggerDelivery `json:"last_delivery,omitempty"`
 	LastRejectedAt      *string          `json:"last_rejected_at,omitempty"`
 	LastRejection       *string          `json:"last_rejection,omitempty"`
@@ -2940,6 +2951,15 @@ func (c *Client) SecretsListKeys(ctx context.Context, options ...Option) (*Secre
 	return answer, nil
 }
 
+// SecretsEncrypt: Encrypt the secrets of channels and triggers that are in plain text, as every start of a server does. POST /api/v1/secret-keys/encrypt
+func (c *Client) SecretsEncrypt(ctx context.Context, options ...Option) (*SecretKeys, error) {
+	answer := new(SecretKeys)
+	if err := c.call(ctx, "POST", "/api/v1/secret-keys/encrypt", nil, answer, options); err != nil {
+		return nil, err
+	}
+	return answer, nil
+}
+
 // SecretsRotateKey: Wrap every value in the current master key, which is the first one of the key file. POST /api/v1/secret-keys/rotate
 func (c *Client) SecretsRotateKey(ctx context.Context, options ...Option) (*SecretKeys, error) {
 	answer := new(SecretKeys)
@@ -3149,7 +3169,7 @@ func (c *Client) TriggersListTriggers(ctx context.Context, options ...Option) (*
 	return answer, nil
 }
 
-// TriggersCreateTrigger: Create a trigger; only this response contains the secret of a webhook. POST /api/v1/triggers
+// TriggersCreateTrigger: Create a trigger; only this response contains the secret that was generated for a webhook. POST /api/v1/triggers
 func (c *Client) TriggersCreateTrigger(ctx context.Context, body NewTrigger, options ...Option) (*Trigger, error) {
 	answer := new(Trigger)
 	if err := c.call(ctx, "POST", "/api/v1/triggers", body, answer, options); err != nil {

@@ -137,7 +137,7 @@ async def test_a_server_encrypts_what_earlier_ones_have_left(own_url: str) -> No
                     await refused
             kept = wire.ChannelSpec(target=WebhookTarget(server.url()), events=["alert.firing"])
             assert (await client.put_channel("hook", kept)).events == ["alert.firing"], "its secret is not new"
-        async with serving(own_url) as (_, client):
+        async with serving(own_url) as (cluster, client):
             rows = await rows_of(cluster, "channels") + await rows_of(cluster, "triggers")
             assert [row["secrets"] for row in rows] == [{}, {}, {}]
             assert all(row["envelope"] is not None and row["key_id"] == "test-1" for row in rows)

@@ -26,7 +26,7 @@ async def output_of(client: AsyncClient, job: str) -> tuple[str, str]:
     made = await client.trigger(job)
     ended = await client.wait(made.execution_id, timeout_s=60)
     found = await client.logs(made.execution_id)
-    return ended.state, "".join(chunk.text for chunk in found.items)
+    return ended.state, "".join(chunk.text for chunk in found.chunks)
 
 
 async def limit(cluster: Cluster, client: AsyncClient, most: int | None) -> None:
@@ -94,7 +94,8 @@ async def test_the_day_before_does_not_count(fresh: Database) -> None:
     async with fresh.connection() as connection:
         await connection.execute("UPDATE tenants SET output_per_day = 100 WHERE tenant_id = 1")
         await connection.execute(
-            "INSERT INTO tenant_output SELECT 1, (db_now() AT TIME ZONE 'UTC')::date - n, 1000 FROM generate_series(1, 9) n"
+            "INSERT INTO tenant_output SELECT 1, (db_now() AT TIME ZONE 'UTC')::date - n, 1000"
+            " FROM generate_series(1, 9) n"
         )
     await quotas.flush()
     assert quotas.cut == ()

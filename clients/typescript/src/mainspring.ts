@@ -212,7 +212,7 @@ export interface Cancel {
   "reason"?: string;
 }
 
-/** A channel. `target` omits secrets; `secrets` names those that are set. `secret` is present only in the response that generated a webhook's signing secret. */
+/** A channel. `target` omits secrets, except references to them; `secrets` names those that are set. `secret` is present only in the response that generated a webhook's signing secret. */
 export interface Channel {
   "name": string;
   "kind": string;
@@ -798,6 +798,7 @@ export interface NewTenant {
   "schedules_per_hour"?: number | null;
   "min_interval_s"?: number | null;
   "end_required"?: boolean;
+  "output_per_day"?: number | null;
   "name": string;
 }
 
@@ -814,7 +815,7 @@ export interface NewToken {
   "schedule_quota"?: number | null;
 }
 
-/** A new trigger. Without `secret`, a webhook gets a generated one. */
+/** A new trigger. Without `secret`, a webhook gets a generated one; `secret://name` refers to a secret. */
 export interface NewTrigger {
   "source": WebhookSource | CompletionSource;
   "job": string;
@@ -1476,6 +1477,8 @@ export interface Secret {
   "jobs": Array<string>;
   "queues": Array<string>;
   "hosts": Array<string>;
+  "channels": Array<string>;
+  "triggers": Array<string>;
   "provider": string | null;
   "path": string | null;
   "key_id": string | null;
@@ -1491,9 +1494,11 @@ export interface SecretKeys {
   "current": string;
   "keys": Record<string, number>;
   "rewrapped"?: number;
+  "encrypted"?: number;
+  "plain"?: number;
 }
 
-/** A secret to create or replace. `value` is needed for a new secret; left out, the stored value stays. With `provider`, the value is read from there by `path` at each use, and is never stored. `jobs`, `queues` and `hosts` are the destinations. */
+/** A secret to create or replace. `value` is needed for a new secret; left out, the stored value stays. With `provider`, the value is read from there by `path` when it is used, and is never stored. `jobs`, `channels`, `triggers`, `queues` and `hosts` are the destinations. */
 export interface SecretSpec {
   "value"?: string | null;
   "provider"?: string | null;
@@ -1502,6 +1507,8 @@ export interface SecretSpec {
   "jobs"?: Array<string>;
   "queues"?: Array<string>;
   "hosts"?: Array<string>;
+  "channels"?: Array<string>;
+  "triggers"?: Array<string>;
 }
 
 /** A slice of the jobs and its owner. All fires that were due more than `lag_s` ago are decided. */
@@ -1672,6 +1679,8 @@ export interface Tenant {
   "schedules_per_hour": number | null;
   "min_interval_s": number | null;
   "end_required": boolean;
+  "output_per_day": number | null;
+  "output_today": number;
   "share": TenantShare;
 }
 
@@ -1693,6 +1702,7 @@ export interface TenantSettings {
   "schedules_per_hour"?: number | null;
   "min_interval_s"?: number | null;
   "end_required"?: boolean;
+  "output_per_day"?: number | null;
 }
 
 /** `entitled` and `used` are fractions of all tenants that run or wait for something. */
@@ -1723,7 +1733,7 @@ export interface Token {
   "current": boolean;
 }
 
-/** A trigger. `path` is the address of a webhook on this server. `secret` is present only in the response that set or generated it. `previous_secret_until`: until then, requests may be signed with the secret before it as well. `last_rejection`: why a request was rejected; recorded at most every ten seconds. */
+/** A trigger. `path` is the address of a webhook on this server. `secret` is present only in the response that generated it. `secret_reference` is the `secret://name` that the trigger refers to. `previous_secret_until`: until then, requests may be signed with the secret before it as well. `last_rejection`: why a request was rejected; recorded at most every ten seconds. */
 export interface Trigger {
   "trigger_id": string;
   "name": string;
@@ -1739,6 +1749,7 @@ export interface Trigger {
   "paused_at"?: string | null;
   "pause_reason"?: string | null;
   "previous_secret_until"?: string | null;
+  "secret_reference"?: string | null;
   "last_delivery"?: TriggerDelivery | null;
   "last_rejected_at"?: string | null;
   "last_rejection"?: string | null;
@@ -2488,6 +2499,11 @@ export class Client {
     return this.call<SecretKeys>("GET", `/api/v1/secret-keys`, undefined, options);
   }
 
+  /** Encrypt the secrets of channels and triggers that are in plain text, as every start of a server does. POST /api/v1/secret-keys/encrypt */
+  secretsEncrypt(options: Options = {}): Promise<SecretKeys> {
+    return this.call<SecretKeys>("POST", `/api/v1/secret-keys/encrypt`, undefined, options);
+  }
+
   /** Wrap every value in the current master key, which is the first one of the key file. POST /api/v1/secret-keys/rotate */
   secretsRotateKey(options: Options = {}): Promise<SecretKeys> {
     return this.call<SecretKeys>("POST", `/api/v1/secret-keys/rotate`, undefined, options);
@@ -2613,7 +2629,7 @@ export class Client {
     return this.call<PageTrigger>("GET", `/api/v1/triggers`, undefined, options);
   }
 
-  /** Create a trigger; only this response contains the secret of a webhook. POST /api/v1/triggers */
+  /** Create a trigger; only this response contains the secret that was generated for a webhook. POST /api/v1/triggers */
   triggersCreateTrigger(body: NewTrigger, options: Options = {}): Promise<Trigger> {
     return this.call<Trigger>("POST", `/api/v1/triggers`, body, options);
   }

@@ -122,18 +122,16 @@ class Settler:
                 appended = await results.settle_succeeded(
                     connection, ended=batch.ended, chunks=batch.output, cut=self._cut, settled=settled
                 )
+                self._count(appended)
             else:
-                appended = (
-                    await logs.append_logs(connection, chunks=batch.output, cut=self._cut) if batch.output else []
-                )
+                if batch.output:
+                    self._count(await logs.append_logs(connection, chunks=batch.output, cut=self._cut))
                 if batch.ended:
                     follow_up = await self._settle_with_effects(
                         connection, batch, handoff, settled, defer_runs=defer_runs
                     )
             await handoff.send()
             hint_freed(connection, settled.freed)
-        if self._output is not None:
-            self._output.add(appended)
         if follow_up.runs:
             self._announcer.announce("finished", follow_up.runs)
         await self._release_deferred(follow_up, settled)
@@ -150,6 +148,10 @@ class Settler:
             return FollowUp()
         async with connection.transaction():
             return await self._settle_batch(connection, batch, handoff, settled, defer_runs=defer_runs)
+
+    def _count(self, appended: Sequence[logs.Appended]) -> None:
+        if self._output is not None:
+            self._output.add(appended)
 
     @property
     def _cut(self) -> tuple[int, ...]:
