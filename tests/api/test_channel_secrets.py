@@ -234,7 +234,7 @@ async def test_a_reference_that_stops_to_fit_fails_the_delivery_with_its_reason(
         await client.put_secret("url", wire.SecretSpec(value=server.url("/s3cr3t"), channels=["to"]))
         await client.add_channel(wire.NewChannel(name="to", target=SlackTarget("secret://url")))
         for spec, error in (
-            (wire.SecretSpec(value="not-a-url-at-all", channels=["to"]), "does not fit: this is not an http"),
+            (wire.SecretSpec(value="not-a-url-at-all", channels=["to"]), "cannot be used here: this is not an http"),
             (wire.SecretSpec(value="x" * 3000, channels=["to"]), "too long for a slack channel"),
             (wire.SecretSpec(value=server.url("/s3cr3t"), channels=["from"]), "may not be used by the channel"),
             (

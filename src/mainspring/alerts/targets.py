@@ -19,7 +19,7 @@ from mainspring.vault.vault import Vault, holder_bound
 
 
 class BadSecret(Conflict):
-    """The value of a secret does not fit the channel that refers to it."""
+    """The value of a secret cannot be used by the channel that refers to it."""
 
     code = "bad_secret"
 
@@ -54,7 +54,7 @@ async def opened(database: Database, vault: Vault, stored: StoredTarget) -> Targ
     except msgspec.ValidationError:
         raise BadSecret(f"the value of {reference} is too long for a {stored.kind} channel") from None
     if problems := channel_problems(stored.channel, target, ()):
-        raise BadSecret(f"the value of {reference} does not fit: {problems[0].message}")
+        raise BadSecret(f"the value of {reference} cannot be used here: {problems[0].message}")
     return target
 
 

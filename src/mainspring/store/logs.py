@@ -29,7 +29,7 @@ class Appended:
 async def append_logs(connection: Connection, *, chunks: Sequence[Chunk], cut: Sequence[int] = ()) -> list[Appended]:
     """Append chunks of attempts that their sessions run; others are ignored. The tenant is the execution's.
 
-    The output of the tenants in `cut` is replaced by a notice, once per attempt.
+    The output of the tenants in `cut` is replaced by a line that says so, once per attempt.
     """
     return appended(await connection.fetch(q("append_logs"), *chunk_arrays(chunks), list(cut)))
 

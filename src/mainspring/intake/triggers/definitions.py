@@ -144,7 +144,7 @@ def _check(name: str, spec: TriggerSpec) -> None:
 
 
 def _generated(spec: TriggerSpec, given: str | None) -> str | None:
-    """Return a new secret for a webhook without a given one. Raises Invalid for a given one that does not fit."""
+    """Return a new secret for a webhook without a given one. Raises Invalid for one that is not valid."""
     if not isinstance(spec.source, WebhookSource):
         if given is not None:
             raise invalid("/secret", "only webhooks have a secret", hint="leave it out")

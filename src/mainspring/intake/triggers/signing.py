@@ -33,7 +33,7 @@ async def active_secrets(database: Database, vault: Vault, row: TriggerRow, *, n
     values = await resolved(database, vault, active, _refusal(row.name), tenant=row.tenant)
     for place, name in references_in(active).items():
         if (problem := secret_problem(values[place], row.spec.source)) is not None:
-            raise SecretRefused(f"the value of the secret {name!r} does not fit: {problem.message}")
+            raise SecretRefused(f"the value of the secret {name!r} cannot be used here: {problem.message}")
     return list(values.values())
 
 
