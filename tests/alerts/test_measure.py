@@ -19,6 +19,7 @@ from mainspring.store.db import Database
 from mainspring.telemetry import metrics
 from tests.conftest import clone, started
 from tests.support.http_receiver import receiving, reply
+from tests.support.secret_keys import shared_vault
 
 pytestmark = pytest.mark.anyio
 
@@ -94,7 +95,7 @@ async def test_an_alert_fires_by_itself_and_reaches_a_pager(postgres: EmbeddedSe
         async with Database(url) as database:
             pager = PagerDutyTarget("r0ut1ng", server.url())
             new = wire.NewChannel(name="pager", target=pager, events=["alert.firing", "alert.resolved"])
-            await channels.create(database, new, tenant=1, by="test")
+            await channels.create(database, shared_vault(), new, tenant=1, by="test")
             always = Rule(condition="result_lag", threshold=-1.0, severity="critical")
             await rules.put_rule(database, "always", always, tenant=1, by="test")
         async with started(url, allow_net=("127.0.0.1",)) as cluster, cluster.client() as client:

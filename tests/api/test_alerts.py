@@ -10,10 +10,12 @@ import msgspec
 import pytest
 
 from mainspring import wire
+from mainspring.alerts.targets import secrets_of
 from mainspring.client import AsyncClient
 from mainspring.domain.alert import BUILT_IN, Rule
 from mainspring.domain.channel import PagerDutyTarget, SlackTarget, SmtpTarget, WebhookTarget
 from mainspring.domain.errors import Conflict, Invalid, NotFound
+from mainspring.store import channels
 from tests.conftest import Cluster
 
 pytestmark = pytest.mark.anyio
@@ -53,9 +55,7 @@ async def test_a_secret_that_is_left_out_stays(cluster: Cluster, client: AsyncCl
         "kept", wire.ChannelSpec(target=PagerDutyTarget(url=URL), events=["alert.firing"])
     )
     assert (changed.target, changed.secrets, changed.events) == ({"url": URL}, ["routing_key"], ["alert.firing"])
-    async with cluster.database.connection() as connection:
-        kept = await connection.fetchval("SELECT secrets FROM channels WHERE name = 'kept'")
-    assert kept == {"routing_key": "k3y"}
+    assert (await stored(cluster, "kept"))["routing_key"] == "k3y"
     with pytest.raises(Invalid, match="a slack channel needs its url"):
         await client.put_channel("kept", wire.ChannelSpec(target=SlackTarget()))
 
@@ -100,9 +100,8 @@ async def test_a_secret_does_not_follow_to_another_address(
 
 async def stored(cluster: Cluster, name: str) -> dict[str, Any]:
     async with cluster.database.connection() as connection:
-        row = await connection.fetchrow("SELECT target, secrets FROM channels WHERE name = $1", name)
-    assert row is not None
-    return {"kind": None, **row["target"], **row["secrets"]}
+        (row,) = await channels.list_channels(connection, tenant=1, name=name)
+    return {"kind": None, **row.stored.shown, **secrets_of(cluster.context.vault, row.stored)}
 
 
 async def test_a_channel_of_another_kind_or_made_again_has_no_old_secret(cluster: Cluster, client: AsyncClient) -> None:

@@ -17,6 +17,7 @@ from mainspring.intake import jobs
 from mainspring.intake.triggers import definitions
 from mainspring.store.db import Database
 from mainspring.store.migrate import migrate
+from mainspring.vault.vault import Vault
 from tests.support.fleet import ROUNDS, Fleet
 
 pytestmark = pytest.mark.fault("F1")
@@ -55,7 +56,9 @@ async def test_a_scheduler_killed_between_arrival_and_start(durable: EmbeddedSer
     async with Database(dsn, size=2) as database:
         await jobs.create(database, JobSpec(name="load", task=NoopTask()), tenant=1, by="test")
         source = FilesSource(place=str(inbox), interval="5s", settle="5s")
-        await definitions.create(database, "inbox", TriggerSpec(source=source, job="load"), tenant=1, by="test")
+        await definitions.create(
+            database, Vault(), "inbox", TriggerSpec(source=source, job="load"), tenant=1, by="test"
+        )
     with fleet(durable, dsn, tmp_path) as schedulers:
         for round_number in range(ROUNDS):
             total = FILES * (round_number + 1)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from datetime import timedelta
 from uuid import uuid4
 
-from mainspring.domain.channel import WebhookTarget
 from mainspring.store import channels, outbox
+from mainspring.store.channels import StoredTarget
 from mainspring.store.db import Connection
 from mainspring.store.outbox import FIRST_STREAM, Message, Sent
+from mainspring.store.secret_fields import SecretFields
 from mainspring.testing.clock import START, VirtualClock
 from tests.support.settling import TENANT, SettlingBench
 
@@ -21,9 +22,7 @@ async def pending(connection: Connection, count: int = 1) -> list[int]:
     await channels.insert_channel(
         connection,
         tenant=TENANT,
-        channel_id=uuid4(),
-        name="hook",
-        target=WebhookTarget(url="http://localhost/"),
+        target=StoredTarget(uuid4(), TENANT, "hook", "webhook", {"url": "http://localhost/"}, SecretFields({})),
         events=["alert.firing"],
         jobs=[],
         by="test",

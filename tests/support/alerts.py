@@ -22,6 +22,7 @@ from mainspring.store.db import Database
 from mainspring.store.definitions import Definitions
 from mainspring.store.subscriptions import Subscriptions
 from tests.support.http_receiver import Received, Receiver
+from tests.support.secret_keys import shared_vault
 from tests.support.settling import SettlingBench
 from tests.support.silent_bus import SilentBus
 
@@ -42,6 +43,7 @@ class AlertBench(SettlingBench):
             rng=random.Random(1),
             subscriptions=self.subscriptions,
         )
+        self.vault = shared_vault()
         self.sender = Sender(LOOPBACK)
         self.evaluator = AlertEvaluator(database, SilentBus(), self.subscriptions, leads=lambda: True)
 
@@ -49,7 +51,7 @@ class AlertBench(SettlingBench):
         self, name: str, target: Target, events: Sequence[str] = (), jobs: Sequence[str] = ()
     ) -> wire.Channel:
         request = wire.NewChannel(name=name, target=target, events=list(events), jobs=list(jobs))
-        made = await channels.create(self.database, request, tenant=TENANT, by="test")
+        made = await channels.create(self.database, self.vault, request, tenant=TENANT, by="test")
         await self.subscriptions.read()
         return made
 
@@ -80,7 +82,7 @@ class AlertBench(SettlingBench):
     async def deliver(self) -> int:
         """Deliver everything that is due; return the number of tries."""
         tried = 0
-        while sent := (await deliver(self.database, self.sender)).messages:
+        while sent := (await deliver(self.database, self.vault, self.sender)).messages:
             tried += len(sent)
         return tried
 

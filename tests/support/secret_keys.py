@@ -9,7 +9,8 @@ from functools import cache
 from pathlib import Path
 
 from mainspring.cli.private_file import write_private
-from mainspring.vault.keyring import new_key_line
+from mainspring.vault.keyring import new_key_line, open_keyring
+from mainspring.vault.vault import Vault
 
 
 @cache
@@ -20,3 +21,9 @@ def key_file() -> Path:
     file = folder / "secret-keys"
     write_private(file, new_key_line("test-1"))
     return file
+
+
+@cache
+def shared_vault() -> Vault:
+    """A vault with the keys of that file."""
+    return Vault(open_keyring(file=str(key_file()), text=None, descriptor=None))

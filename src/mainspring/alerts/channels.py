@@ -10,37 +10,35 @@ import msgspec
 from mainspring import wire
 from mainspring.alerts.format import Notification
 from mainspring.alerts.send import Sender
+from mainspring.alerts.targets import check_secrets, opened, sealed, secrets_of
 from mainspring.clock import instant
 from mainspring.domain.audit import changes
 from mainspring.domain.channel import Target, WebhookTarget, channel_problems, kept_secrets, kind_of, new_secret
 from mainspring.domain.errors import Conflict, Invalid, NotFound, invalid
 from mainspring.domain.events import TEST
 from mainspring.store import audit, channels, outbox
-from mainspring.store.channels import ChannelRow
+from mainspring.store.channels import ChannelRow, StoredTarget
 from mainspring.store.db import Connection, Database, Taken, database_now_ms
+from mainspring.vault.references import references_in
+from mainspring.vault.vault import Vault
 
 MAX_PAGE = 500
 LAST_ID = 2**63 - 1
 
 
-async def create(database: Database, request: wire.NewChannel, *, tenant: int, by: str) -> wire.Channel:
+async def create(database: Database, vault: Vault, request: wire.NewChannel, *, tenant: int, by: str) -> wire.Channel:
     """Create a channel. It receives events from now on."""
     target, secret = request.target, None
     if isinstance(target, WebhookTarget) and target.secret is None:
         secret = new_secret()
         target = msgspec.structs.replace(target, secret=secret)
     _check(request.name, target, request)
+    stored = sealed(vault, target, tenant=tenant, channel_id=uuid4(), name=request.name)
     try:
         async with database.transaction() as connection:
+            await check_secrets(connection, request.name, target, tenant=tenant)
             await channels.insert_channel(
-                connection,
-                tenant=tenant,
-                channel_id=uuid4(),
-                name=request.name,
-                target=target,
-                events=request.events,
-                jobs=request.jobs,
-                by=by,
+                connection, tenant=tenant, target=stored, events=request.events, jobs=request.jobs, by=by
             )
             await audit.record(
                 connection,
@@ -52,31 +50,39 @@ async def create(database: Database, request: wire.NewChannel, *, tenant: int, b
                 kind=kind_of(target),
                 events=request.events,
                 jobs=request.jobs,
+                **_references(stored),
             )
     except Taken:
         raise Conflict(f"channel {request.name!r} already exists", code="name_taken") from None
     return msgspec.structs.replace(await get(database, request.name, tenant=tenant), secret=secret)
 
 
-async def replace(database: Database, name: str, request: wire.ChannelSpec, *, tenant: int, by: str) -> wire.Channel:
+async def replace(
+    database: Database, vault: Vault, name: str, request: wire.ChannelSpec, *, tenant: int, by: str
+) -> wire.Channel:
     """Replace a channel and enable it. Secrets that are left out stay, unless the channel gets another address."""
     async with database.transaction() as connection:
         await channels.lock_channel(connection, tenant=tenant, name=name)
         row = await _row(connection, name, tenant=tenant)
-        target = request.target
+        target, before = request.target, row.stored
         if kind_of(target) == row.kind:
-            target = kept_secrets(target, row.shown, row.hidden)
+            target = kept_secrets(target, before.shown, secrets_of(vault, before))
         secret = None
         if isinstance(target, WebhookTarget) and target.secret is None:
             secret = new_secret()
             target = msgspec.structs.replace(target, secret=secret)
         _check(name, target, request)
+        await check_secrets(connection, name, target, tenant=tenant)
+        stored = sealed(vault, target, tenant=tenant, channel_id=before.channel_id, name=name, before=before.secrets)
+        new_secrets = kind_of(target) != row.kind or secrets_of(vault, stored) != secrets_of(vault, before)
         await channels.update_channel(
-            connection, tenant=tenant, name=name, target=target, events=request.events, jobs=request.jobs
+            connection, tenant=tenant, target=stored, events=request.events, jobs=request.jobs
         )
         now = await _row(connection, name, tenant=tenant)
-        fields = [*changes(_audited(row), _audited(now)), *(["secrets"] if row.hidden != now.hidden else [])]
-        await audit.record(connection, "channel.edit", name, tenant=tenant, by=by, name=name, fields=fields)
+        fields = [*changes(_audited(row), _audited(now)), *(["secrets"] if new_secrets else [])]
+        await audit.record(
+            connection, "channel.edit", name, tenant=tenant, by=by, name=name, fields=fields, **_references(stored)
+        )
     return msgspec.structs.replace(await get(database, name, tenant=tenant), secret=secret)
 
 
@@ -107,15 +113,19 @@ async def delete(database: Database, name: str, *, tenant: int, by: str) -> None
         await audit.record(connection, "channel.delete", name, tenant=tenant, by=by, name=name)
 
 
-async def test(database: Database, sender: Sender, name: str, *, tenant: int) -> wire.ChannelTest:
+async def test(database: Database, vault: Vault, sender: Sender, name: str, *, tenant: int) -> wire.ChannelTest:
     """Send a test notification now, not through the outbox, and return the receiver's answer."""
     async with database.connection() as connection:
         row = await _row(connection, name, tenant=tenant)
         now = instant(await database_now_ms(connection))
-    sent = await sender.send(row.target, Notification(TEST, str(uuid4()), now, {"channel": name, "kind": row.kind}))
+    try:
+        target = await opened(database, vault, row.stored)
+    except Conflict as error:
+        return wire.ChannelTest(delivered=False, status=None, excerpt=None, duration_ms=0, error=error.message)
+    sent = await sender.send(target, Notification(TEST, str(uuid4()), now, {"channel": name, "kind": row.kind}))
     if sent.error is None and row.kind == "pagerduty":
         closing = Notification("channel.recovered", str(uuid4()), now, {"channel": name, "kind": row.kind})
-        sent = await sender.send(row.target, closing)
+        sent = await sender.send(target, closing)
     return wire.ChannelTest(
         delivered=sent.error is None,
         status=sent.status,
@@ -158,13 +168,13 @@ async def deliveries(
 
 
 def shown(row: ChannelRow) -> wire.Channel:
-    """Return the channel without its secrets."""
+    """Return the channel without its secrets; references to secrets are shown."""
     state = "disabled" if row.disabled_at is not None else "failing" if row.failing_since is not None else "ok"
     return wire.Channel(
         name=row.name,
         kind=row.kind,
-        target=row.shown,
-        secrets=sorted(row.hidden),
+        target={**row.stored.shown, **_reference_fields(row.stored)},
+        secrets=row.stored.secret_names,
         events=row.events,
         jobs=row.jobs,
         state=state,  # type: ignore[arg-type]
@@ -179,7 +189,17 @@ def shown(row: ChannelRow) -> wire.Channel:
 
 def _audited(row: ChannelRow) -> dict[str, Any]:
     """Return the fields that the audit log records: never a secret."""
-    return {"kind": row.kind, "target": row.shown, "events": row.events, "jobs": row.jobs}
+    return {"kind": row.kind, "target": row.stored.shown, "events": row.events, "jobs": row.jobs}
+
+
+def _reference_fields(stored: StoredTarget) -> dict[str, str]:
+    return {field: stored.secrets.plain[field] for field in references_in(stored.secrets.plain)}
+
+
+def _references(stored: StoredTarget) -> dict[str, Any]:
+    """Return the secrets that the channel refers to, for the audit log; empty without one."""
+    found = references_in(stored.secrets.plain)
+    return {"uses_secrets": sorted(found.values())} if found else {}
 
 
 def _check(name: str, target: Target, request: wire.ChannelSpec) -> None:

@@ -17,13 +17,16 @@ import structlog
 from mainspring import ports
 from mainspring.alerts.format import Notification
 from mainspring.alerts.send import TIMEOUT_S, Sender
+from mainspring.alerts.targets import opened
 from mainspring.clock import instant, millis
+from mainspring.domain.errors import Conflict
 from mainspring.domain.silence import Silence, silenced_until
 from mainspring.service import Loops, Service
 from mainspring.store import outbox, silences
 from mainspring.store.db import Database
-from mainspring.store.outbox import Message, StreamKey
+from mainspring.store.outbox import Message, Sent, StreamKey
 from mainspring.telemetry import metrics
+from mainspring.vault.vault import Vault
 
 log = structlog.get_logger()
 
@@ -46,8 +49,11 @@ MAX_HOLD_S = 3600.0
 class Deliverer(Service):
     """The delivery loop of the leader. Every step may be repeated at any point."""
 
-    def __init__(self, database: Database, bus: ports.Bus, sender: Sender, *, leads: Callable[[], bool]) -> None:
+    def __init__(
+        self, database: Database, vault: Vault, bus: ports.Bus, sender: Sender, *, leads: Callable[[], bool]
+    ) -> None:
         self._database = database
+        self._vault = vault
         self._sender = sender
         self._leads = leads
         self._after = outbox.FIRST_STREAM
@@ -87,7 +93,7 @@ class Deliverer(Service):
     async def _send(self, channel_id: UUID, messages: list[Message], silenced: list[Silence]) -> None:
         """Send the messages of one channel, so that a slow receiver delays no other channel."""
         try:
-            await send_all(self._database, self._sender, messages, silenced)
+            await send_all(self._database, self._vault, self._sender, messages, silenced)
         except Exception as error:  # their leases expire, and they are sent again
             log.warning("delivery.not_recorded", channel=messages[0].channel, error=repr(error))
         finally:
@@ -130,24 +136,28 @@ async def take(
     return DeliveryBatch(messages, silenced, wait_s, position)
 
 
-async def send_all(database: Database, sender: Sender, messages: list[Message], silenced: list[Silence]) -> None:
+async def send_all(
+    database: Database, vault: Vault, sender: Sender, messages: list[Message], silenced: list[Silence]
+) -> None:
     """Send messages and record the results. Disables channels that have failed for too long."""
     # At most one message of each stream is here, so they can be sent concurrently.
-    outcomes = await asyncio.gather(*(_try(database, sender, message, silenced) for message in messages))
+    outcomes = await asyncio.gather(*(_try(database, vault, sender, message, silenced) for message in messages))
     if "failed" in outcomes:
         async with database.connection() as connection:
             for name, error in await outbox.disable_failing(connection, longer_than_s=GIVE_UP_S):
                 log.error("channel.disabled", channel=name, error=error)
 
 
-async def deliver(database: Database, sender: Sender, *, after: StreamKey = outbox.FIRST_STREAM) -> DeliveryBatch:
+async def deliver(
+    database: Database, vault: Vault, sender: Sender, *, after: StreamKey = outbox.FIRST_STREAM
+) -> DeliveryBatch:
     """Take one batch and send it."""
     batch = await take(database, after=after)
-    await send_all(database, sender, batch.messages, batch.silences)
+    await send_all(database, vault, sender, batch.messages, batch.silences)
     return batch
 
 
-async def _try(database: Database, sender: Sender, message: Message, silenced: list[Silence]) -> str:
+async def _try(database: Database, vault: Vault, sender: Sender, message: Message, silenced: list[Silence]) -> str:
     now_ms = millis(message.tried_at)
     until_ms = _silenced_until(message, silenced, now_ms)
     if until_ms is not None:
@@ -156,9 +166,7 @@ async def _try(database: Database, sender: Sender, message: Message, silenced: l
                 connection, message=message, until=instant(min(until_ms, now_ms + MAX_HOLD_S * 1000))
             )
         return "held"
-    sent = await sender.send(
-        message.target, Notification(message.event, str(message.event_id), message.created_at, message.body)
-    )
+    sent = await _send(database, vault, sender, message)
     async with database.connection() as connection:
         if sent.error is None:
             await outbox.message_sent(connection, message=message, sent=sent)
@@ -171,6 +179,17 @@ async def _try(database: Database, sender: Sender, message: Message, silenced: l
     if sent.error is not None:
         log.warning("delivery.failed", channel=message.channel, of=message.event, error=sent.error)
     return outcome
+
+
+async def _send(database: Database, vault: Vault, sender: Sender, message: Message) -> Sent:
+    """Open the channel's secrets and send; secrets that are not available are a failed try."""
+    try:
+        target = await opened(database, vault, message.stored)
+    except Conflict as error:
+        return Sent(None, None, 0, error.message)
+    return await sender.send(
+        target, Notification(message.event, str(message.event_id), message.created_at, message.body)
+    )
 
 
 def backoff_s(tries: int) -> float:

@@ -83,6 +83,9 @@ def _of_figure(f: Figure) -> Iterator[Reading]:
         case "channel_failing":
             says = f"channel {f.key} has failed for {f.value:.0f} s: {f.about}"
             yield Reading(f.condition, tenant, f.value, says, f.key)
+        case "output_quota":
+            says = f"{f.value:.0%} of the output quota of today is used; output beyond it is cut"
+            yield Reading(f.condition, tenant, f.value, says)
         case "dead_letters":
             more = "more than " if f.value >= measurements.MAX_COUNTED else ""
             yield Reading(f.condition, tenant, f.value, f"{more}{f.value:,.0f} open dead letters")

@@ -72,7 +72,8 @@ async def list_channels(call: Call) -> wire.Page[wire.Channel]:
 @table.route("POST", CHANNELS, scope="write", body=wire.NewChannel, response=wire.Channel, status=201, creates=True)
 async def create_channel(call: Call) -> wire.Channel:
     """Create a channel; only this response contains a webhook's generated signing secret."""
-    return await channels.create(call.context.database, call.body, tenant=call.tenant, by=call.caller.name)
+    context = call.context
+    return await channels.create(context.database, context.vault, call.body, tenant=call.tenant, by=call.caller.name)
 
 
 @table.route("GET", CHANNEL, scope="read", response=wire.Channel)
@@ -87,8 +88,9 @@ async def replace_channel(call: Call) -> wire.Channel:
 
     A channel with another address (URL, mail server, user) needs its secrets again.
     """
+    context = call.context
     return await channels.replace(
-        call.context.database, call.path("name"), call.body, tenant=call.tenant, by=call.caller.name
+        context.database, context.vault, call.path("name"), call.body, tenant=call.tenant, by=call.caller.name
     )
 
 
@@ -101,7 +103,8 @@ async def delete_channel(call: Call) -> None:
 @table.route("POST", CHANNEL + "/test", scope="write", response=wire.ChannelTest)
 async def test_channel(call: Call) -> wire.ChannelTest:
     """Send a test message and return the receiver's response."""
-    return await channels.test(call.context.database, call.context.sender, call.path("name"), tenant=call.tenant)
+    context = call.context
+    return await channels.test(context.database, context.vault, context.sender, call.path("name"), tenant=call.tenant)
 
 
 @table.route("POST", CHANNEL + "/enable", scope="write", response=wire.Channel)

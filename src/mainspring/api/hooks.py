@@ -38,7 +38,9 @@ async def _receive(context: Context, request: Request) -> Response:
     body = await read_body(request, hooks.MAX_HOOK_BODY)
     headers = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in request.scope["headers"]]
     try:
-        trigger = await hooks.authenticate(context.database, request.path_params["trigger_id"], headers, body)
+        trigger = await hooks.authenticate(
+            context.database, context.vault, request.path_params["trigger_id"], headers, body
+        )
     except (NotFound, Unauthenticated):
         context.rates.admit_unauthenticated(address)
         raise

@@ -54,7 +54,8 @@ async def export(call: Call) -> wire.Page[wire.ManifestDocument]:
 )
 async def diff(call: Call) -> wire.ManifestPlan:
     """Compare manifests with what is on the server, and with what was last applied; nothing is written."""
-    requester = Requester(call.tenant, call.caller.name, may_exceed=call.caller.may_exceed)
+    vault, may_exceed = call.context.vault, call.caller.may_exceed
+    requester = Requester(call.tenant, call.caller.name, may_exceed=may_exceed, vault=vault)
     return await apply.diff_manifests(call.context.database, call.body, requester)
 
 
@@ -82,5 +83,6 @@ async def apply_all(call: Call) -> wire.ManifestPlan:
         scopes=call.caller.scopes,
         may_exceed=call.caller.may_exceed,
         may_share="shared" in call.caller.scopes,
+        vault=call.context.vault,
     )
     return await apply.apply_manifests(call.context.database, call.body, requester, dry_run=dry_run == "true")

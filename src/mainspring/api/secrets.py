@@ -5,7 +5,7 @@ from __future__ import annotations
 from mainspring import wire
 from mainspring.api.route import Call, Table
 from mainspring.domain.errors import Forbidden
-from mainspring.intake import secrets
+from mainspring.intake import master_keys, secrets
 from mainspring.views import secrets as secret_views
 
 table = Table()
@@ -56,14 +56,25 @@ async def delete_secret(call: Call) -> None:
 async def list_keys(call: Call) -> wire.SecretKeys:
     """List the ids of the master keys, and how many values each protects."""
     _demand_cluster(call)
-    return await secrets.keys(call.context.database, call.context.vault)
+    return await master_keys.keys(call.context.database, call.context.vault)
 
 
 @table.route("POST", KEYS + "/rotate", scope="admin", response=wire.SecretKeys)
 async def rotate_key(call: Call) -> wire.SecretKeys:
-    """Wrap every value in the current master key, which is the first one of the key file."""
+    """Wrap every value in the current master key, which is the first one of the key file.
+
+    Secrets of channels and triggers that are in plain text are encrypted first.
+    """
     _demand_cluster(call)
-    return await secrets.rotate_key(call.context.database, call.context.vault, tenant=call.tenant, by=call.caller.name)
+    return await master_keys.rotate(call.context.database, call.context.vault, tenant=call.tenant, by=call.caller.name)
+
+
+@table.route("POST", KEYS + "/encrypt", scope="admin", response=wire.SecretKeys)
+async def encrypt(call: Call) -> wire.SecretKeys:
+    """Encrypt the secrets of channels and triggers that are in plain text, as every start of a server does."""
+    _demand_cluster(call)
+    context = call.context
+    return await master_keys.encrypt_now(context.database, context.vault, tenant=call.tenant, by=call.caller.name)
 
 
 def _demand_cluster(call: Call) -> None:

@@ -18,6 +18,7 @@ from mainspring.manifest import KINDS
 from mainspring.store import principals, roles, tokens
 from mainspring.store import tenants as store
 from mainspring.store.db import Database
+from mainspring.store.tenant_output import output_today
 from mainspring.store.tenants import TenantLoad, TenantRow
 from mainspring.views import refs
 
@@ -41,7 +42,7 @@ async def create(call: Call) -> wire.Tenant:
     settings = _given(call.body)
     name = settings.pop("name")
     row = await tenants.create(call.context.database, name, settings, in_tenant=call.tenant, by=call.caller.name)
-    return _shown(row, {})
+    return _shown(row, {}, {})
 
 
 @table.route("GET", TENANT, scope=CLUSTER_SCOPE, response=wire.Tenant)
@@ -133,8 +134,8 @@ async def issue_token(call: Call) -> wire.IssuedToken:
 async def tenants_of(database: Database, *, after: str, limit: int) -> wire.Page[wire.Tenant]:
     async with database.connection() as connection:
         found = await store.list_tenants(connection, after=after, limit=limit + 1)
-        loads = await store.tenant_loads(connection)
-    items = [_shown(row, loads, found) for row in found[:limit]]
+        loads, output = await store.tenant_loads(connection), await output_today(connection)
+    items = [_shown(row, loads, output, found) for row in found[:limit]]
     return wire.Page(items=items, next_cursor=found[limit - 1].name if len(found) > limit else None)
 
 
@@ -142,15 +143,20 @@ async def tenant_of(database: Database, name: str) -> wire.Tenant:
     async with database.connection() as connection:
         row = await tenants.known(connection, name)
         others = await store.list_tenants(connection, after="", limit=refs.MAX_PAGE)
-        loads = await store.tenant_loads(connection)
-    return _shown(row, loads, others)
+        loads, output = await store.tenant_loads(connection), await output_today(connection)
+    return _shown(row, loads, output, others)
 
 
 def _given(settings: wire.TenantSettings) -> dict[str, Any]:
     return {k: v for k, v in msgspec.structs.asdict(settings).items() if v is not msgspec.UNSET}
 
 
-def _shown(row: TenantRow, loads: Mapping[int, TenantLoad], others: list[TenantRow] | None = None) -> wire.Tenant:
+def _shown(
+    row: TenantRow,
+    loads: Mapping[int, TenantLoad],
+    output: Mapping[int, int],
+    others: list[TenantRow] | None = None,
+) -> wire.Tenant:
     load = loads.get(row.tenant_id, TenantLoad())
     active = sum(other.weight for other in others or () if other.tenant_id in loads)
     running = sum(each.running for each in loads.values())
@@ -166,6 +172,8 @@ def _shown(row: TenantRow, loads: Mapping[int, TenantLoad], others: list[TenantR
         schedules_per_hour=row.schedules_per_hour,
         min_interval_s=row.min_interval_s,
         end_required=row.end_required,
+        output_per_day=row.output_per_day,
+        output_today=output.get(row.tenant_id, 0),
         share=wire.TenantShare(
             entitled=round(row.weight / active, 4) if row.tenant_id in loads and active else 0.0,
             used=round(load.running / running, 4) if running else 0.0,

@@ -30,10 +30,11 @@ async def list_triggers(call: Call) -> wire.Page[wire.Trigger]:
 
 @table.route("POST", TRIGGERS, scope="write", body=wire.NewTrigger, response=wire.Trigger, status=201, creates=True)
 async def create_trigger(call: Call) -> wire.Trigger:
-    """Create a trigger; only this response contains the secret of a webhook."""
+    """Create a trigger; only this response contains the secret that was generated for a webhook."""
     body: wire.NewTrigger = call.body
+    context, by = call.context, call.caller.name
     return await definitions.create(
-        call.context.database, body.name, body.spec, secret=body.secret, tenant=call.tenant, by=call.caller.name
+        context.database, context.vault, body.name, body.spec, secret=body.secret, tenant=call.tenant, by=by
     )
 
 
@@ -75,10 +76,11 @@ async def resume_trigger(call: Call) -> wire.Trigger:
 async def rotate_secret(call: Call) -> wire.Trigger:
     """Replace the secret of a webhook; the previous one stays valid for `overlap`.
 
-    Only this response contains the new secret.
+    Only this response contains the generated secret.
     """
+    context = call.context
     return await definitions.rotate(
-        call.context.database, call.path("name"), call.body, tenant=call.tenant, by=call.caller.name
+        context.database, context.vault, call.path("name"), call.body, tenant=call.tenant, by=call.caller.name
     )
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from uuid import UUID
 
 from mainspring.store.db import Connection, Database
+from mainspring.vault.vault import Vault
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +17,7 @@ class Writer:
     """Who writes, in which transaction, and what else they may do."""
 
     database: Database
+    vault: Vault
     connection: Connection
     tenant: int
     by: str
@@ -31,7 +33,7 @@ class Live:
     object_id: UUID | None = None
     version: int | None = None
     source: Any = None
-    secrets: Mapping[str, Any] = field(default_factory=dict)
+    secrets: Mapping[str, Any] = field(default_factory=dict)  # fields that are set; equal for equal stored values
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from mainspring.apply.kinds import ADAPTERS
 from mainspring.intake.dependency_changes import NeedsChange
 from mainspring.manifest import JobManifest, Manifest, Need, without_defaults
 from mainspring.store.manifests import Key
+from mainspring.vault.vault import Vault
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +28,7 @@ class Requester:
     scopes: frozenset[str] | None = None  # None: nothing is written
     may_exceed: bool = False
     may_share: bool = False
+    vault: Vault = field(default_factory=Vault)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 from uuid import UUID
@@ -12,6 +12,7 @@ from uuid import UUID
 import msgspec
 
 from mainspring import wire
+from mainspring.alerts.targets import secrets_of
 from mainspring.apply.adapter import Live
 from mainspring.apply.changes import Change, Deletion, Plan, Requester
 from mainspring.apply.comparison import compare
@@ -158,7 +159,11 @@ async def _compare_all(
             live, mark = lives.get(manifest.key), marks.get(manifest.key)
             last = contents.get(manifest.key, {}) if mark is not None and _is_same_object(mark, live) else {}
             recorded = mark if mark is not None and mark.owner == owner else None
-            plan.changes.append(_change(number, manifest, digest, live, last, now_ms, recorded=recorded))
+            stored = live.source.stored if live is not None and manifest.kind == "Channel" else None
+            secrets = {} if stored is None else secrets_of(requester.vault, stored)
+            plan.changes.append(
+                _change(number, manifest, digest, live, last, now_ms, stored=secrets, recorded=recorded)
+            )
         except Invalid as error:
             problems.add_definition(number, error)
         except Conflict as error:
@@ -174,22 +179,23 @@ def _change(
     last: dict[str, Any],
     now_ms: int,
     *,
+    stored: Mapping[str, Any],
     recorded: AppliedMark | None,
 ) -> Change:
-    """Compare one manifest. `recorded`: what its owner has recorded of it."""
+    """Compare one manifest. `stored`: secrets of a channel. `recorded`: what its owner has recorded of it."""
     _refuse_other_kind(manifest, live)
     manifest, secrets = _without_secrets(manifest, live)
     found = compare(manifest, live, last)
     definition, fields = found.definition, found.fields
     if secrets:
         definition = msgspec.structs.replace(definition, target=msgspec.structs.replace(definition.target, **secrets))
-        changed = [name for name, value in secrets.items() if live is not None and live.secrets.get(name) != value]
+        changed = [name for name, value in secrets.items() if live is not None and stored.get(name) != value]
         fields = fields + [wire.FieldChange(path=f"target.{name}", old=MASK, new=MASK) for name in changed]
     action: wire.ManifestAction = "create" if live is None else "change" if fields else "none"
     note = ""
     if live is None and has_ended(definition, instant(now_ms)):
         action, note = "none", "its window has ended"
-    _check_definition(manifest, definition, live)
+    _check_definition(manifest, definition, live, stored)
     shown = wire.ManifestChange(
         kind=manifest.kind, name=manifest.name, action=action, fields=fields, drift=found.drift, note=note
     )
@@ -205,10 +211,10 @@ def _change(
     return Change(number, manifest, digest, live, definition, shown, record=not is_recorded, versioned=versioned)
 
 
-def _check_definition(manifest: Manifest, definition: Any, live: Live | None) -> None:
+def _check_definition(manifest: Manifest, definition: Any, live: Live | None, secrets: Mapping[str, Any]) -> None:
     """Raise Invalid with the problems of a definition; of a channel with the secrets that it keeps."""
     if isinstance(definition, wire.NewChannel) and live is not None and kind_of(definition.target) == live.source.kind:
-        target = kept_secrets(definition.target, live.source.shown, live.source.hidden)
+        target = kept_secrets(definition.target, live.source.stored.shown, secrets)
         definition = msgspec.structs.replace(definition, target=target)
     if isinstance(definition, wire.CalendarDays):
         check_days(manifest.name, definition)

@@ -13,7 +13,7 @@ from mainspring.alerts import channels as alert_channels
 from mainspring.alerts import rules
 from mainspring.apply.adapter import Adapter, Live, Writer, Written
 from mainspring.domain.alert import Rule
-from mainspring.domain.channel import SECRETS, kind_of
+from mainspring.domain.channel import SECRETS, joined
 from mainspring.domain.queue import QueueSettings
 from mainspring.intake import calendars as calendar_intake
 from mainspring.intake import queues as queue_intake
@@ -21,6 +21,7 @@ from mainspring.manifest import STORED, without_defaults
 from mainspring.store import alerts, calendars, channels, queues
 from mainspring.store.channels import ChannelRow
 from mainspring.store.db import Connection
+from mainspring.vault.references import references_in
 
 
 class Queues(Adapter):
@@ -80,10 +81,14 @@ class Channels(Adapter):
 
     async def write(self, writer: Writer, name: str, definition: wire.NewChannel, live: Live | None) -> Written:
         if live is None:
-            created = await alert_channels.create(writer.database, definition, tenant=writer.tenant, by=writer.by)
+            created = await alert_channels.create(
+                writer.database, writer.vault, definition, tenant=writer.tenant, by=writer.by
+            )
             return Written(secret=created.secret)
         spec = wire.ChannelSpec(target=definition.target, events=definition.events, jobs=definition.jobs)
-        found = await alert_channels.replace(writer.database, name, spec, tenant=writer.tenant, by=writer.by)
+        found = await alert_channels.replace(
+            writer.database, writer.vault, name, spec, tenant=writer.tenant, by=writer.by
+        )
         return Written(secret=found.secret)
 
     async def delete(self, writer: Writer, name: str, live: Live, last: dict[str, Any]) -> None:
@@ -122,8 +127,10 @@ def split_secrets(given: dict[str, Any]) -> tuple[dict[str, Any], dict[str, str]
 
 
 def exported_target(live: Live) -> dict[str, Any]:
-    """The fields of a channel with placeholders in place of its secrets."""
-    target = {**live.values["target"], **dict.fromkeys(live.secrets, STORED)}
+    """The fields of a channel with its references, and placeholders in place of its other secrets."""
+    plain = live.source.stored.secrets.plain
+    references = {field: plain[field] for field in references_in(plain)}
+    target = {**live.values["target"], **dict.fromkeys(live.secrets, STORED), **references}
     return {**live.values, "target": target}
 
 
@@ -132,6 +139,6 @@ def _calendar(row: wire.Calendar) -> Live:
 
 
 def _channel(row: ChannelRow) -> Live:
-    shown = msgspec.structs.replace(row.target, **dict.fromkeys(SECRETS[kind_of(row.target)]))
+    shown = joined(row.kind, row.stored.shown, {})
     values = without_defaults(wire.ChannelSpec(target=shown, events=row.events, jobs=row.jobs))
-    return Live(values, source=row, secrets=row.hidden)
+    return Live(values, source=row, secrets=dict.fromkeys(row.stored.secret_names, row.stored.secrets))

@@ -27,7 +27,9 @@ class Triggers(Adapter):
     async def write(self, writer: Writer, name: str, definition: wire.NamedTrigger, live: Live | None) -> Written:
         spec = definition.spec
         if live is None:
-            made = await definitions.create(writer.database, name, spec, tenant=writer.tenant, by=writer.by)
+            made = await definitions.create(
+                writer.database, writer.vault, name, spec, tenant=writer.tenant, by=writer.by
+            )
         else:
             made = await definitions.replace(writer.database, name, spec, tenant=writer.tenant, by=writer.by)
         return Written(object_id=made.trigger_id, version=made.version, secret=made.secret)

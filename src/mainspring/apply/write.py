@@ -69,7 +69,8 @@ async def _write(
             database.transaction() as connection,
         ):
             joined = JoinedDatabase(connection, database)
-            writer = Writer(joined, connection, requester.tenant, by, requester.may_exceed, requester.may_share)
+            may = requester.may_exceed, requester.may_share
+            writer = Writer(joined, requester.vault, connection, requester.tenant, by, *may)
             await _lock(connection, plan, tenant=requester.tenant)
             await _check_unchanged(connection, plan, tenant=requester.tenant)
             written = await _write_changes(writer, changes)

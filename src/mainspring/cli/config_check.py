@@ -30,6 +30,13 @@ def server_problems(settings: Mapping[str, Any]) -> Iterator[str]:
         existing = next(parent for parent in (folder.absolute(), *folder.absolute().parents) if parent.exists())
         if not os.access(existing, os.W_OK):
             yield f"artifact-store: {existing} is not writable for this user (uid {os.geteuid()})"
+    if config.secret_providers is not None:
+        from mainspring.vault.providers.configuration import read_providers
+
+        try:
+            read_providers(Path(config.secret_providers))
+        except MainspringError as error:
+            yield f"secret-providers: {error}"
     yield from asyncio.run(database_problems(config.database_url))
 
 

@@ -32,6 +32,8 @@ SECRETS: TableLayout[wire.Secret] = TableLayout(
         Column("CHANGED", lambda secret: local(secret.updated_at)),
         Column("LAST USED", lambda secret: local(secret.last_used_at) if secret.last_used_at else "never"),
         Column("QUEUES", lambda secret: ", ".join(secret.queues) or "all", wide=True, wraps=True),
+        Column("CHANNELS", lambda secret: ", ".join(secret.channels) or "none", wide=True, wraps=True),
+        Column("TRIGGERS", lambda secret: ", ".join(secret.triggers) or "none", wide=True, wraps=True),
         Column("PROVIDER", lambda secret: secret.provider or "–", wide=True),
         Column("KEY", lambda secret: secret.key_id or "–", wide=True),
         Column("BY", lambda secret: secret.updated_by, wide=True),
@@ -76,9 +78,11 @@ def _value_options(function: Any) -> Any:
 @click.option("--job", "jobs", multiple=True, metavar="PATTERN", help="Job that may use it, or etl-*. Repeatable.")
 @click.option("--queue", "queues", multiple=True, metavar="PATTERN", help="Queue; all by default. Repeatable.")
 @click.option("--host", "hosts", multiple=True, metavar="HOST", help="Host that it may be sent to. Repeatable.")
+@click.option("--channel", "channels", multiple=True, metavar="PATTERN", help="Channel that may use it. Repeatable.")
+@click.option("--trigger", "triggers", multiple=True, metavar="PATTERN", help="Trigger that may use it. Repeatable.")
 @click.option("--description", default="", help="Description.")
-@click.option("--provider", metavar="NAME", help="Plug-in provider that keeps the value. None is built in.")
-@click.option("--path", metavar="PATH", help="Where the provider has the value.")
+@click.option("--provider", metavar="NAME", help="Provider that keeps the value, as the server names it.")
+@click.option("--path", metavar="PATH", help="Where the provider has the value, such as apps/etl#password.")
 @connected
 async def put(
     client: AsyncClient,
@@ -89,6 +93,8 @@ async def put(
     jobs: tuple[str, ...],
     queues: tuple[str, ...],
     hosts: tuple[str, ...],
+    channels: tuple[str, ...],
+    triggers: tuple[str, ...],
     description: str,
     provider: str | None,
     path: str | None,
@@ -99,6 +105,8 @@ async def put(
     Examples:
       mainspring secrets set db-password --job 'etl-*' < password.txt
       mainspring secrets set hook-token --job notify --host api.example.com --file token.txt
+      mainspring secrets set slack-url --channel ops --host hooks.slack.com < url.txt
+      mainspring secrets set api-key --job 'etl-*' --provider vault --path apps/etl#api_key
     """
     value = None if keep_value or provider is not None else read_value(file)
     spec = wire.SecretSpec(
@@ -109,6 +117,8 @@ async def put(
         jobs=list(jobs),
         queues=list(queues),
         hosts=list(hosts),
+        channels=list(channels),
+        triggers=list(triggers),
     )
     out.one(await client.put_secret(name, spec), SECRETS, lambda secret: f"{secret.name}: version {secret.version}")
 
@@ -140,6 +150,13 @@ async def delete(client: AsyncClient, out: Output, name: str, yes: bool) -> None
 async def keys(client: AsyncClient, out: Output) -> None:
     """List the master keys of the server by id, the current one first, with the values that each protects."""
     _show_keys(await client.secret_keys(), out)
+
+
+@secrets.command
+@connected
+async def encrypt(client: AsyncClient, out: Output) -> None:
+    """Encrypt the secrets of channels and triggers that are in plain text, as every start of a server does."""
+    _show_keys(await client.encrypt_secrets(), out)
 
 
 @secrets.command("rotate-key")
@@ -191,6 +208,10 @@ def _show_keys(found: wire.SecretKeys, out: Output) -> None:
         return
     for key_id, count in found.keys.items():
         echo(f"{key_id}: {count:,} values{' (current)' if key_id == found.current else ''}")
+    if found.encrypted:
+        echo(f"{found.encrypted:,} channels and triggers encrypted")
+    if found.plain:
+        echo(f"{found.plain:,} channels and triggers are in plain text; run: mainspring secrets encrypt")
     if found.rewrapped:
         echo(f"{found.rewrapped:,} values wrapped in {found.current}")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -32,7 +33,9 @@ from mainspring.duties.retention import Retention
 from mainspring.duties.service import Duties
 from mainspring.health.readiness import Readiness
 from mainspring.health.server import HealthServer
+from mainspring.intake.master_keys import encrypt
 from mainspring.process import die_with_parent, hide_memory, open_file_limit, raise_file_limit, run, stop_signal
+from mainspring.results.output_quota import OutputQuotas
 from mainspring.results.rescue import Rescue
 from mainspring.results.settle import Settler
 from mainspring.scheduler.service import Scheduler
@@ -46,6 +49,7 @@ from mainspring.store.subscriptions import Subscriptions
 from mainspring.store.warmup import warm_up
 from mainspring.telemetry import logs
 from mainspring.vault.keyring import open_keyring
+from mainspring.vault.providers.configuration import read_providers
 from mainspring.vault.vault import Vault
 
 if TYPE_CHECKING:
@@ -61,7 +65,7 @@ MIN_OPEN_FILES = 4096
 class Server:
     """One server process: the services of its roles, started in order and stopped in reverse."""
 
-    def __init__(self, config: ServeConfig) -> None:
+    def __init__(self, config: ServeConfig, *, vault: Vault | None = None) -> None:
         self.config = config
         self.database = Database(config.database_url)
         prefix = name_prefix(config.database_url)
@@ -73,15 +77,17 @@ class Server:
         self.readiness = Readiness()
         add_database_check(self.readiness, self.database)
         self._auth = authenticator(config, self.database)
-        self.vault = open_vault(config)
+        self.vault = vault or open_vault(config)
         self._sender = Sender(read_networks(config.allow_net), apprise=config.apprise, public_url=config.public_url)
         dispatcher = self._dispatcher() if "api" in config.roles else None
+        output = OutputQuotas(self.database, self.bus) if dispatcher is not None else None
         self.settler = Settler(
             self.database,
             self._definitions,
             self.announcer,
             subscriptions=self._subscriptions,
             handoff=None if dispatcher is None else dispatcher.handoff,
+            output=output,
         )
         self.scheduler: Scheduler | None = None
         self.http: HttpServer | None = None
@@ -91,6 +97,7 @@ class Server:
         if config.health_port is not None:
             self.health = HealthServer(self.readiness, host=config.health_host, port=config.health_port)
         self._services: list[Service] = [self.bus, self.announcer, self._subscriptions, measurements]
+        self._services += [] if output is None else [output]
         if "scheduler" in config.roles:
             self._services += self._scheduler_services()
         if dispatcher is not None:
@@ -123,7 +130,7 @@ class Server:
             vault=self.vault,
         )
         evaluator = AlertEvaluator(self.database, self.bus, self._subscriptions, leads=scheduler.leads)
-        deliverer = Deliverer(self.database, self.bus, self._sender, leads=scheduler.leads)
+        deliverer = Deliverer(self.database, self.vault, self.bus, self._sender, leads=scheduler.leads)
         engines = [] if coordinator is None else [coordinator]
         return [*engines, scheduler, rescue, retention, duties, evaluator, deliverer]
 
@@ -165,12 +172,18 @@ class Server:
         if self.health is not None:
             await self.health.start()
         await self.database.open()
+        await self._encrypt_secrets()
         await self._auth.open()
         for service in self._services:
             await service.start()
         for service in self._services:
             await service.ready()
         self.readiness.starting = False
+
+    async def _encrypt_secrets(self) -> None:
+        """Encrypt what servers without a master key have left in plain text."""
+        if self.vault.has_key and (count := await encrypt(self.database, self.vault)):
+            log.info("secrets.encrypted", rows=count)
 
     async def stop(self) -> None:
         """End streams and long polls first, then requests, then the loops, which hand over their shards."""
@@ -208,9 +221,10 @@ def authenticator(config: ServeConfig, database: Database) -> Authenticator:
 
 
 def open_vault(config: ServeConfig) -> Vault:
-    """The vault of a process, with the master keys that its configuration or environment names."""
+    """The vault of a process, with the master keys and providers that its configuration or environment names."""
     text = os.environ.get("MAINSPRING_SECRET_KEY")
-    return Vault(open_keyring(file=config.secret_key_file, text=text, descriptor=config.secret_key_fd))
+    keyring = open_keyring(file=config.secret_key_file, text=text, descriptor=config.secret_key_fd)
+    return Vault(keyring, read_providers(Path(config.secret_providers)) if config.secret_providers else None)
 
 
 def connection_limits(config: ServeConfig) -> ConnectionLimits:

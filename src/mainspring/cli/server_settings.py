@@ -369,6 +369,13 @@ _OPTIONS = (
         help="Open file descriptor to read the master keys from, instead of a file.",
     ),
     click.option(
+        "--secret-providers",
+        envvar="MAINSPRING_SECRET_PROVIDERS",
+        show_envvar=True,
+        metavar="FILE",
+        help="File with the providers of secrets, and the paths that each tenant may refer to.",
+    ),
+    click.option(
         "--streams-per-token",
         envvar="MAINSPRING_STREAMS_PER_TOKEN",
         show_envvar=True,

@@ -16,6 +16,7 @@ from mainspring.cli.output import Column, Output, TableLayout, echo
 from mainspring.cli.private_file import write_private
 from mainspring.cli.tokens import file_option, show_issued
 from mainspring.codec import encode
+from mainspring.domain.placement.resources import parse_amount
 
 if TYPE_CHECKING:
     from mainspring.client import AsyncClient
@@ -30,6 +31,7 @@ TENANTS: TableLayout[wire.Tenant] = TableLayout(
         Column("USED", lambda tenant: f"{tenant.share.used:.0%}"),
         Column("RUNNING", lambda tenant: _of(tenant.share.running, tenant.cap)),
         Column("WAITING", lambda tenant: _of(tenant.share.waiting, tenant.max_queued)),
+        Column("OUTPUT TODAY", lambda tenant: _of(tenant.output_today, tenant.output_per_day), wide=True),
         Column("MAX JOBS", lambda tenant: "-" if tenant.max_jobs is None else str(tenant.max_jobs), wide=True),
     ],
     empty="no tenants",
@@ -52,8 +54,19 @@ def _number(text: str | None, pointer: str, kind: type[int] | type[float]) -> An
         raise click.BadParameter(f"{text!r} is not a number; `none` removes the limit", param_hint=pointer) from None
 
 
+def _size(text: str | None) -> Any:
+    """A size in bytes, or with a unit; `none` for no limit, UNSET if the option is missing."""
+    if text is None or text == "none":
+        return UNSET if text is None else None
+    try:
+        return parse_amount("disk", text)
+    except ValueError as error:
+        raise click.BadParameter(f"{error}; `none` removes the limit", param_hint="--output-per-day") from None
+
+
 def settings_options(function: Any) -> Any:
     for flag, help_text in (
+        ("--output-per-day", "Output stored per day, such as 10Gi; output beyond it is cut; none: any amount."),
         ("--end-required/--no-end-required", "Whether every schedule needs an end_at."),
         ("--min-interval", "Shortest interval between fires, in seconds; none: any."),
         ("--schedules-per-hour", "Schedules that each user may create per hour; none: the server's default."),
@@ -77,6 +90,7 @@ def _settings(options: dict[str, Any]) -> dict[str, Any]:
         "schedules_per_hour": _number(options["schedules_per_hour"], "--schedules-per-hour", int),
         "min_interval_s": _number(options["min_interval"], "--min-interval", float),
         "end_required": UNSET if end is None else end,
+        "output_per_day": _size(options["output_per_day"]),
     }
 
 

@@ -29,6 +29,10 @@ class SecretMethods(Connected):
     async def secret_keys(self) -> wire.SecretKeys:
         return await self._transport.request(wire.SecretKeys, "GET", "/api/v1/secret-keys")
 
+    async def encrypt_secrets(self) -> wire.SecretKeys:
+        """Encrypt the secrets of channels and triggers that are in plain text."""
+        return await self._transport.request(wire.SecretKeys, "POST", "/api/v1/secret-keys/encrypt", wait_s=600.0)
+
     async def rotate_secret_key(self) -> wire.SecretKeys:
         """Wrap every value in the current master key."""
         return await self._transport.request(wire.SecretKeys, "POST", "/api/v1/secret-keys/rotate", wait_s=600.0)

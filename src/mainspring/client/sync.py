@@ -225,6 +225,9 @@ class Client:
     def secret_keys(self) -> wire.SecretKeys:
         return finish(self._inner.secret_keys())
 
+    def encrypt_secrets(self) -> wire.SecretKeys:
+        return finish(self._inner.encrypt_secrets())
+
     def rotate_secret_key(self) -> wire.SecretKeys:
         return finish(self._inner.rotate_secret_key())
 

@@ -63,6 +63,7 @@ CONDITIONS: dict[str, Condition] = {
     "max_gap": Condition("a job has had no success within max_gap", "from", by="job"),
     "schedule_too_costly": Condition("a job was paused because its schedule exceeds the step budget", "from", by="job"),
     "channel_failing": Condition("time since a channel accepted a notification", "above", "s", by="key"),
+    "output_quota": Condition("share of the tenant's output quota of today that is used", "from", "ratio"),
 }  # fmt: skip
 
 
@@ -105,6 +106,7 @@ BUILT_IN: dict[str, Rule] = {
     "max_gap_missed": Rule(condition="max_gap", threshold=1),
     "schedule_too_costly": Rule(condition="schedule_too_costly", threshold=1),
     "channel_failing": Rule(condition="channel_failing", threshold=300),
+    "output_quota_used_up": Rule(condition="output_quota", threshold=1),
 }
 
 

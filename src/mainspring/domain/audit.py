@@ -25,6 +25,7 @@ ACTIONS: tuple[str, ...] = (
     "channel.create", "channel.edit", "channel.enable", "channel.delete", "rule.write", "rule.delete",
     "silence.create", "silence.delete",
     "secret.create", "secret.edit", "secret.rotate", "secret.delete", "secret.use", "secret.rotate_key",
+    "secret.encrypt",
     "trigger.create", "trigger.edit", "trigger.pause", "trigger.resume", "trigger.rotate", "trigger.delete",
     "manifest.apply",
     "token.create", "token.rotate", "token.revoke", "role.write", "role.delete",

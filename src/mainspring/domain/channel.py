@@ -15,6 +15,7 @@ import msgspec
 from mainspring.domain.bounds import Name
 from mainspring.domain.errors import Invalid, Problem
 from mainspring.domain.events import SUBSCRIBED
+from mainspring.domain.secret import whole_reference
 
 NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}\Z")
 SECRET_PREFIX = "whsec_"
@@ -187,19 +188,27 @@ def channel_problems(name: str, target: Target, events: Sequence[str]) -> list[P
         if event not in SUBSCRIBED:
             known = ", ".join(SUBSCRIBED)
             found.append(Problem(f"/events/{number}", f"{event!r} is not an event to subscribe to", f"known: {known}"))
+    return [*found, *_target_problems(target)]
+
+
+def _target_problems(target: Target) -> list[Problem]:
+    """Return the problems of a target. A reference to a secret is checked when it is used."""
     kind = kind_of(target)
+    found = []
     if (needed := _REQUIRED.get(kind)) is not None and getattr(target, needed) is None:
         found.append(Problem(f"/target/{needed}", f"a {kind} channel needs its {needed}", "add it"))
+    given = {field: getattr(target, field) for field in ("url", "secret", "routing_key") if hasattr(target, field)}
+    for field, value in given.items():
+        if value is None or (field in SECRETS[kind] and whole_reference(value) is not None):
+            continue
+        if isinstance(target, AppriseTarget):
+            if not _APPRISE.match(value):
+                hint = "write it like mailto://user:pass@host"
+                found.append(Problem("/target/url", "this is not an apprise URL", hint))
+        else:
+            found += _FIELD_PROBLEMS[field](value)
     if isinstance(target, SmtpTarget):
         found += _mail_problems(target)
-    elif not isinstance(target, AppriseTarget) and target.url is not None:
-        found += _url_problems(target.url)
-    if isinstance(target, WebhookTarget) and target.secret is not None:
-        found += signing_secret_problems(target.secret)
-    if isinstance(target, PagerDutyTarget) and target.routing_key is not None:
-        found += _routing_key_problems(target.routing_key)
-    if isinstance(target, AppriseTarget) and target.url is not None and not _APPRISE.match(target.url):
-        found.append(Problem("/target/url", "this is not an apprise URL", "write it like mailto://user:pass@host"))
     return found
 
 
@@ -248,3 +257,10 @@ def _mail_problems(target: SmtpTarget) -> list[Problem]:
     if target.username is not None and target.tls == "none":
         found.append(Problem("/target/tls", "a password is not sent in the clear", "use starttls or tls"))
     return found
+
+
+_FIELD_PROBLEMS = {
+    "url": _url_problems,
+    "secret": signing_secret_problems,
+    "routing_key": _routing_key_problems,
+}

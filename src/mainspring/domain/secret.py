@@ -35,14 +35,16 @@ Patterns = Annotated[list[Name], msgspec.Meta(max_length=MAX_PATTERNS)]
 class Destinations(msgspec.Struct, frozen=True):
     """Where a secret may go.
 
-    `jobs` are names, or prefixes with `*`; without one, no job gets it. `queues` are names or prefixes; none: every
-    queue. `hosts` are names, or `*.` and a domain: with one, only `http` tasks and channels that call these hosts get
-    the secret, because no other task can be held to a host.
+    `jobs` are names, or prefixes with `*`; without one, no job gets it. The same holds for `channels` and `triggers`.
+    `queues` are names or prefixes; none: every queue. `hosts` are names, or `*.` and a domain: with one, only `http`
+    tasks and channels that call these hosts get the secret, because no other task can be held to a host.
     """
 
     jobs: Sequence[str] = ()
     queues: Sequence[str] = ()
     hosts: Sequence[str] = ()
+    channels: Sequence[str] = ()
+    triggers: Sequence[str] = ()
 
     def refusal(self, *, job: str, queue: str, hosts: Sequence[str] | None) -> str | None:
         """Return why a job may not use the secret, or None. `hosts`: those that the task calls; None: unknown."""
@@ -55,6 +57,18 @@ class Destinations(msgspec.Struct, frozen=True):
         if hosts is None:
             return f"may only go to {_listed(self.hosts, '')}: only http tasks with a fixed host can use it"
         return next((refused for host in hosts if (refused := self.host_refusal(host))), None)
+
+    def channel_refusal(self, channel: str, host: str | None) -> str | None:
+        """Return why a channel may not use the secret, or None. `host`: the one that it calls; None: not known yet."""
+        if not _matches_any(channel, self.channels):
+            return f"may not be used by the channel {channel!r}; it names {_listed(self.channels, 'no channel')}"
+        return None if host is None or not self.hosts else self.host_refusal(host)
+
+    def trigger_refusal(self, trigger: str) -> str | None:
+        """Return why a trigger may not verify signatures with the secret, or None."""
+        if not _matches_any(trigger, self.triggers):
+            return f"may not be used by the trigger {trigger!r}; it names {_listed(self.triggers, 'no trigger')}"
+        return None
 
     def host_refusal(self, host: str) -> str | None:
         """Return why the secret may not go to a host, or None."""
@@ -74,6 +88,8 @@ def destination_problems(to: Destinations) -> list[Problem]:
         ("jobs", to.jobs, _JOB, "a job's name, or a prefix such as etl-*"),
         ("queues", to.queues, _QUEUE, "a queue's name, or a prefix such as gpu-*"),
         ("hosts", to.hosts, _HOST, "a host such as api.example.com, or *.example.com; without scheme and path"),
+        ("channels", to.channels, _QUEUE, "a channel's name, or a prefix such as ops-*"),
+        ("triggers", to.triggers, _JOB, "a trigger's name, or a prefix such as github-*"),
     ):
         for at, text in enumerate(given):
             if not text or not pattern.match(text):

@@ -16,6 +16,7 @@ from mainspring.domain.bounds import Line, Name, Values
 from mainspring.domain.channel import signing_secret_problems
 from mainspring.domain.errors import MAX_PROBLEMS, Problem, clipped
 from mainspring.domain.job import NAME
+from mainspring.domain.secret import whole_reference
 from mainspring.domain.suggestion import closest
 from mainspring.domain.template import MAX_NAME_CHARS, places, templates
 from mainspring.domain.watch import FilesSource, source_problems
@@ -153,7 +154,9 @@ def trigger_problems(name: str, spec: TriggerSpec) -> list[Problem]:
 
 
 def secret_problem(secret: str, source: Source) -> Problem | None:
-    """What is wrong with a signing secret that a user has given."""
+    """What is wrong with a signing secret that a user has given. A reference has its value checked when it is used."""
+    if whole_reference(secret) is not None:
+        return None
     if isinstance(source, WebhookSource) and source.scheme == "standard":
         return next((Problem("/secret", p.message, p.hint) for p in signing_secret_problems(secret)), None)
     if not MIN_SECRET_CHARS <= len(secret) <= MAX_SECRET_CHARS or not secret.isascii() or not secret.isprintable():

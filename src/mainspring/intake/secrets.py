@@ -1,4 +1,4 @@
-"""Create, rotate and delete secrets; wrap them in another master key."""
+"""Create, replace and delete secrets."""
 
 from __future__ import annotations
 
@@ -6,26 +6,25 @@ from mainspring import wire
 from mainspring.domain.audit import changes
 from mainspring.domain.errors import Conflict, Invalid, Problem, invalid
 from mainspring.domain.secret import Destinations, destination_problems, name_problems, value_problems
-from mainspring.store import audit, secrets
+from mainspring.store import audit, secrets, tenants
 from mainspring.store.db import Connection, Database, Taken
-from mainspring.store.secrets import NewSecret, SealedRow, SecretRow
-from mainspring.vault.keyring import Keyring, Sealed
+from mainspring.store.secrets import NewSecret, SecretRow
 from mainspring.vault.vault import Vault, secret_bound
 from mainspring.views import secrets as secret_views
 from mainspring.views.secrets import shown, unknown
 
-REWRAP_BATCH = 200
-AUDITED = ("description", "jobs", "queues", "hosts", "provider", "path")
+AUDITED = ("description", "jobs", "queues", "hosts", "channels", "triggers", "provider", "path")
 
 
 async def put(
     database: Database, vault: Vault, name: str, spec: wire.SecretSpec, *, tenant: int, by: str
 ) -> wire.Secret:
     """Create a secret, or replace it. Without a value, the stored one stays."""
-    to = Destinations(spec.jobs, spec.queues, spec.hosts)
+    to = Destinations(spec.jobs, spec.queues, spec.hosts, spec.channels, spec.triggers)
     _refuse([*name_problems(name), *destination_problems(to), *_source_problems(vault, spec)])
     try:
         async with database.transaction() as connection:
+            await _check_path(connection, vault, spec, tenant=tenant)
             row = await secrets.lock_secret(connection, tenant=tenant, name=name)
             if row is None:
                 await _create(connection, vault, name, spec, to, tenant=tenant, by=by)
@@ -59,41 +58,6 @@ async def delete(database: Database, name: str, *, tenant: int, by: str) -> None
         if not await secrets.delete_secret(connection, tenant=tenant, name=name):
             raise unknown(name)
         await audit.record(connection, "secret.delete", name, tenant=tenant, by=by, name=name)
-
-
-async def keys(database: Database, vault: Vault) -> wire.SecretKeys:
-    """The master keys, and how many values each protects."""
-    async with database.connection() as connection:
-        used = await secrets.count_by_key(connection)
-    known = {key_id: used.pop(key_id, 0) for key_id in vault.keyring.ids}
-    return wire.SecretKeys(current=vault.keyring.current, keys=known | used)
-
-
-async def rotate_key(database: Database, vault: Vault, *, tenant: int, by: str) -> wire.SecretKeys:
-    """Wrap every value in the current master key, a batch at a time; repeatable after an interruption."""
-    vault.keyring.reload()
-    count = 0
-    while wrapped := await _rewrap_batch(database, vault.keyring):
-        count += wrapped
-    async with database.transaction() as connection:
-        current = vault.keyring.current
-        await audit.record(connection, "secret.rotate_key", current, tenant=tenant, by=by, name=current, values=count)
-    found = await keys(database, vault)
-    return wire.SecretKeys(current=found.current, keys=found.keys, rewrapped=count)
-
-
-async def _rewrap_batch(database: Database, keyring: Keyring) -> int:
-    async with database.transaction() as connection:
-        rows = await secrets.secrets_under_other_keys(connection, key_id=keyring.current, limit=REWRAP_BATCH)
-        if rows:
-            envelopes = [_rewrapped(keyring, row) for row in rows]
-            await secrets.rewrap_secrets(connection, key_id=keyring.current, rows=rows, envelopes=envelopes)
-        return len(rows)
-
-
-def _rewrapped(keyring: Keyring, row: SealedRow) -> bytes:
-    bound = secret_bound(row.tenant, row.name, row.version)
-    return keyring.wrap_again(Sealed(row.key_id, row.envelope), bound).envelope
 
 
 async def _create(
@@ -148,6 +112,15 @@ def _stored(
 ) -> NewSecret:
     sealed = vault.seal(value, secret_bound(tenant, name, version))
     return NewSecret(description, to, key_id=sealed.key_id, envelope=sealed.envelope)
+
+
+async def _check_path(connection: Connection, vault: Vault, spec: wire.SecretSpec, *, tenant: int) -> None:
+    """Refuse a path that the server does not allow to this tenant."""
+    if spec.provider is None or spec.path is None:
+        return
+    name = await tenants.tenant_name(connection, tenant=tenant)
+    if (refused := vault.path_refusal(spec.provider, spec.path, tenant=name)) is not None:
+        raise invalid("/path", refused, hint="the operator allows paths in the provider file", code="path_refused")
 
 
 def _source_problems(vault: Vault, spec: wire.SecretSpec) -> list[Problem]:

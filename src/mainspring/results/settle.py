@@ -21,6 +21,7 @@ from mainspring.domain.settlement import AttemptResult, Final, LockedExecution, 
 from mainspring.domain.workflow.run import ExecutionEnd, StepRef
 from mainspring.results.auto_pause import failed_jobs, lock_auto_pausing, pause_failing
 from mainspring.results.batch import Report, ResultBatch
+from mainspring.results.output_quota import OutputQuotas
 from mainspring.results.verdict import verdict
 from mainspring.runs.advance import advance
 from mainspring.runs.handoff import StepHandoff
@@ -64,7 +65,9 @@ class Settler:
         backlog_limit: int = BACKLOG_LIMIT,
         subscriptions: Subscriptions | None = None,
         handoff: ports.DirectHandoff | None = None,
+        output: OutputQuotas | None = None,
     ) -> None:
+        self._output = output
         self._database = database
         self._definitions = definitions
         self._announcer = announcer
@@ -116,10 +119,13 @@ class Settler:
         follow_up = FollowUp()
         async with StepHandoff(self._handoff, self._successors) as handoff, self._database.hot() as connection:
             if batch.ended and not batch.unsuccessful and not batch.steps and not self._success_has_subscribers():
-                await results.settle_succeeded(connection, ended=batch.ended, chunks=batch.output, settled=settled)
+                appended = await results.settle_succeeded(
+                    connection, ended=batch.ended, chunks=batch.output, cut=self._cut, settled=settled
+                )
+                self._count(appended)
             else:
                 if batch.output:
-                    await logs.append_logs(connection, chunks=batch.output)
+                    self._count(await logs.append_logs(connection, chunks=batch.output, cut=self._cut))
                 if batch.ended:
                     follow_up = await self._settle_with_effects(
                         connection, batch, handoff, settled, defer_runs=defer_runs
@@ -142,6 +148,15 @@ class Settler:
             return FollowUp()
         async with connection.transaction():
             return await self._settle_batch(connection, batch, handoff, settled, defer_runs=defer_runs)
+
+    def _count(self, appended: Sequence[logs.Appended]) -> None:
+        if self._output is not None:
+            self._output.add(appended)
+
+    @property
+    def _cut(self) -> tuple[int, ...]:
+        """Tenants whose quota of output is used up."""
+        return () if self._output is None else self._output.cut
 
     def _success_has_subscribers(self) -> bool:
         """Whether a success must be written to the outbox, or may release or start another job."""

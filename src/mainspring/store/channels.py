@@ -9,21 +9,34 @@ from typing import Any
 from uuid import UUID
 
 from mainspring import ports
-from mainspring.domain.channel import Target, joined, kind_of, split
+from mainspring.domain.channel import SECRETS
 from mainspring.domain.job import JobNotification
 from mainspring.store.db import Connection
 from mainspring.store.hints import hint
 from mainspring.store.queries import q
+from mainspring.store.secret_fields import SecretFields
+
+
+@dataclass(frozen=True, slots=True)
+class StoredTarget:
+    """The target of a channel: `shown` are its public fields, `secrets` are encrypted or refer to secrets."""
+
+    channel_id: UUID
+    tenant: int
+    channel: str
+    kind: str
+    shown: dict[str, Any]
+    secrets: SecretFields
+
+    @property
+    def secret_names(self) -> list[str]:
+        """The secret fields that are set."""
+        return sorted(SECRETS[self.kind] if self.secrets.envelope is not None else self.secrets.plain)
 
 
 @dataclass(frozen=True, slots=True)
 class ChannelRow:
-    channel_id: UUID
-    tenant: int
-    name: str
-    kind: str
-    shown: dict[str, Any]
-    hidden: dict[str, Any]
+    stored: StoredTarget
     events: list[str]
     jobs: list[str]
     created_at: datetime
@@ -34,24 +47,25 @@ class ChannelRow:
     pending: int
 
     @property
-    def target(self) -> Target:
-        return joined(self.kind, self.shown, self.hidden)
+    def name(self) -> str:
+        return self.stored.channel
+
+    @property
+    def kind(self) -> str:
+        return self.stored.kind
 
 
 async def insert_channel(
     connection: Connection,
     *,
     tenant: int,
-    channel_id: UUID,
-    name: str,
-    target: Target,
+    target: StoredTarget,
     events: Sequence[str],
     jobs: Sequence[str],
     by: str,
 ) -> None:
-    shown, hidden = split(target)
     await connection.execute(
-        q("insert_channel"), channel_id, tenant, name, kind_of(target), shown, hidden, list(events), list(jobs), by
+        q("insert_channel"), target.channel_id, tenant, target.channel, *_columns(target), list(events), list(jobs), by
     )
     hint(connection, ports.CHANNELS)
 
@@ -59,12 +73,7 @@ async def insert_channel(
 async def list_channels(connection: Connection, *, tenant: int, name: str | None = None) -> list[ChannelRow]:
     return [
         ChannelRow(
-            r["channel_id"],
-            r["tenant_id"],
-            r["name"],
-            r["kind"],
-            r["target"],
-            r["secrets"],
+            stored_target(r),
             list(r["events"]),
             list(r["jobs"]),
             r["created_at"],
@@ -78,17 +87,27 @@ async def list_channels(connection: Connection, *, tenant: int, name: str | None
     ]
 
 
+def stored_target(r: Any) -> StoredTarget:
+    """Read the target of a channel from a row with its columns."""
+    secrets = SecretFields(r["secrets"], r["key_id"], r["envelope"])
+    return StoredTarget(r["channel_id"], r["tenant_id"], r["name"], r["kind"], r["target"], secrets)
+
+
+def _columns(target: StoredTarget) -> tuple[Any, ...]:
+    return target.kind, target.shown, *target.secrets.columns()
+
+
 async def lock_channel(connection: Connection, *, tenant: int, name: str) -> None:
     """Lock a channel until the end of the transaction, so that its secrets are those of the address that was read."""
     await connection.execute(q("lock_channel"), tenant, name)
 
 
 async def update_channel(
-    connection: Connection, *, tenant: int, name: str, target: Target, events: Sequence[str], jobs: Sequence[str]
+    connection: Connection, *, tenant: int, target: StoredTarget, events: Sequence[str], jobs: Sequence[str]
 ) -> bool:
-    shown, hidden = split(target)
+    """Replace a channel, which the caller has locked."""
     row = await connection.fetchrow(
-        q("update_channel"), tenant, name, kind_of(target), shown, hidden, list(events), list(jobs)
+        q("update_channel"), tenant, target.channel, *_columns(target), list(events), list(jobs)
     )
     hint(connection, ports.CHANNELS)
     return row is not None

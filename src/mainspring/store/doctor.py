@@ -5,6 +5,7 @@ from __future__ import annotations
 from mainspring import wire
 from mainspring.store.db import Connection
 from mainspring.store.queries import q
+from mainspring.store.secret_fields import count_plain
 from mainspring.zones import rules_version
 
 NEWEST_CHECKED = 2_000
@@ -55,7 +56,7 @@ async def examine(connection: Connection, *, tenant: int | None = None, everythi
         checks=checks,
         findings=findings,
         tzdata=rules_version(),
-        notes=await _zone_notes(connection, tenant=tenant),
+        notes=[*await _zone_notes(connection, tenant=tenant), *await _secret_notes(connection, tenant=tenant)],
     )
 
 
@@ -66,3 +67,14 @@ async def _zone_notes(connection: Connection, *, tenant: int | None) -> list[str
         f" this server has {rules_version()}: save them again if their start, end or one-time instant may have moved"
         for r in await connection.fetch(q("saved_under_other_rules"), rules_version(), tenant)
     ]
+
+
+async def _secret_notes(connection: Connection, *, tenant: int | None) -> list[str]:
+    """A warning if secrets of channels or triggers are in plain text."""
+    plain = await count_plain(connection, tenant=tenant)
+    if not plain:
+        return []
+    what = (
+        "1 channel or trigger has its secret" if plain == 1 else f"{plain:,} channels and triggers have their secrets"
+    )
+    return [f"{what} in plain text: start the servers with --secret-key-file, or run mainspring secrets encrypt"]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -19,9 +20,25 @@ LogRow = tuple[int, int, wire.Stream, bytes, datetime | None]
 """Attempt, sequence number, stream, data, and when it was stored: unknown for rows of earlier versions."""
 
 
-async def append_logs(connection: Connection, *, chunks: Sequence[Chunk]) -> None:
-    """Append chunks of attempts that their sessions run; others are ignored. The tenant is the execution's."""
-    await connection.execute(q("append_logs"), *chunk_arrays(chunks))
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """Bytes of output that were stored for a tenant, and attempts whose output was cut."""
+
+    tenant: int
+    bytes: int
+    cut: int
+
+
+async def append_logs(connection: Connection, *, chunks: Sequence[Chunk], cut: Sequence[int] = ()) -> list[Appended]:
+    """Append chunks of attempts that their sessions run; others are ignored. The tenant is the execution's.
+
+    The output of the tenants in `cut` is replaced by a line that says so, once per attempt.
+    """
+    return appended(await connection.fetch(q("append_logs"), *chunk_arrays(chunks), list(cut)))
+
+
+def appended(rows: Iterable[Any]) -> list[Appended]:
+    return [Appended(r["tenant_id"], r["bytes"], r["cut"]) for r in rows]
 
 
 def chunk_arrays(chunks: Sequence[Chunk]) -> tuple[list[Any], ...]:

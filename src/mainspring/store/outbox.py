@@ -9,8 +9,8 @@ from typing import Any, Literal
 from uuid import UUID
 
 from mainspring import ports, wire
-from mainspring.domain.channel import Target, joined
 from mainspring.domain.metadata import contact_fields
+from mainspring.store.channels import StoredTarget, stored_target
 from mainspring.store.db import Connection
 from mainspring.store.hints import hint
 from mainspring.store.queries import q
@@ -28,10 +28,19 @@ class Message:
     tries: int
     created_at: datetime
     tried_at: datetime
-    channel_id: UUID
-    channel: str
-    kind: str
-    target: Target
+    stored: StoredTarget
+
+    @property
+    def channel_id(self) -> UUID:
+        return self.stored.channel_id
+
+    @property
+    def channel(self) -> str:
+        return self.stored.channel
+
+    @property
+    def kind(self) -> str:
+        return self.stored.kind
 
 
 StreamKey = tuple[UUID, str]
@@ -125,10 +134,7 @@ async def take_messages(connection: Connection, *, message_ids: Sequence[int], l
             r["tries"],
             r["created_at"],
             r["tried_at"],
-            r["channel_id"],
-            r["name"],
-            r["kind"],
-            joined(r["kind"], r["target"], r["secrets"]),
+            stored_target(r),
         )
         for r in sorted(rows, key=lambda r: r["message_id"])
     ]

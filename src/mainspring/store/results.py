@@ -14,14 +14,20 @@ from mainspring.store.queries import q
 
 
 async def settle_succeeded(
-    connection: Connection, *, ended: Sequence[AttemptResult], chunks: Sequence[logs.Chunk] = (), settled: Settled
-) -> None:
+    connection: Connection,
+    *,
+    ended: Sequence[AttemptResult],
+    chunks: Sequence[logs.Chunk] = (),
+    cut: Sequence[int] = (),
+    settled: Settled,
+) -> list[logs.Appended]:
     """Settle successes and add them to `settled`; the others were stale. `chunks` of output are stored with them."""
-    if chunks:
-        rows = await connection.fetch(q("settle_with_output"), *_succeeded(ended), *logs.chunk_arrays(chunks))
-    else:
-        rows = await connection.fetch(q("settle_succeeded"), *_succeeded(ended))
-    settled.add(rows)
+    if not chunks:
+        settled.add(await connection.fetch(q("settle_succeeded"), *_succeeded(ended)))
+        return []
+    rows = await connection.fetch(q("settle_with_output"), *_succeeded(ended), *logs.chunk_arrays(chunks), list(cut))
+    settled.add([(row[0], row[1], row[2]) for row in rows if row[0] is not None])
+    return logs.appended(row for row in rows if row[0] is None)
 
 
 async def settle_steps(connection: Connection, *, ended: Sequence[AttemptResult], settled: Settled) -> list[Any]:

@@ -55,8 +55,17 @@ CREATE TABLE tenants (
     max_queued      int CONSTRAINT tenants_max_queued CHECK (max_queued >= 0),    -- executions that have not started
     schedules_per_hour  int CONSTRAINT tenants_schedules_per_hour CHECK (schedules_per_hour >= 0),  -- of a user
     min_interval_s  float8 CONSTRAINT tenants_min_interval CHECK (min_interval_s > 0),
-    end_required    boolean NOT NULL DEFAULT false -- whether every schedule needs an end
+    end_required    boolean NOT NULL DEFAULT false, -- whether every schedule needs an end
+    output_per_day  bigint CONSTRAINT tenants_output_per_day CHECK (output_per_day >= 0)  -- bytes; output beyond it is cut
 );
+
+-- Output of tenants by day (UTC), in bytes. Processes add to it every few seconds.
+CREATE TABLE tenant_output (
+    tenant_id  int NOT NULL REFERENCES tenants,
+    day        date NOT NULL,
+    bytes      bigint NOT NULL,
+    PRIMARY KEY (tenant_id, day)
+) WITH (fillfactor = 50);
 
 -- Roles that a tenant defines, as sets of scopes; the built-in ones are in domain/roles.py.
 CREATE TABLE roles (
@@ -1025,7 +1034,7 @@ CREATE TABLE channels (
     name           text COLLATE "C" NOT NULL,
     kind           text NOT NULL CHECK (kind IN ('webhook', 'slack', 'pagerduty', 'smtp', 'apprise')),
     target         jsonb NOT NULL,                  -- address, without secrets
-    secrets        jsonb NOT NULL DEFAULT '{}',     -- secrets in plain text, of a server without a master key
+    secrets        jsonb NOT NULL DEFAULT '{}',     -- references to secrets; values only until they are encrypted
     events         text[] NOT NULL DEFAULT '{}',
     jobs           text[] NOT NULL DEFAULT '{}',    -- names, or prefixes with `*`; empty: all
     created_at     timestamptz NOT NULL DEFAULT db_now(),
@@ -1035,7 +1044,7 @@ CREATE TABLE channels (
     last_error     text,
     disabled_at    timestamptz,                     -- failed for too long; a user enables it again
     key_id         text COLLATE "C",                -- master key of the envelope
-    envelope       bytea,                           -- encrypted secrets; `secrets` is then empty
+    envelope       bytea,                           -- encrypted secrets
     UNIQUE (tenant_id, name)
 ) WITH (fillfactor = 70);
 
@@ -1057,6 +1066,8 @@ CREATE TABLE secrets (
     updated_at    timestamptz NOT NULL DEFAULT db_now(),
     updated_by    text NOT NULL,
     last_used_at  timestamptz,                      -- to the minute
+    channels      text[] NOT NULL DEFAULT '{}',     -- names, or prefixes with `*`; empty: none
+    triggers      text[] NOT NULL DEFAULT '{}',     -- names, or prefixes with `*`; empty: none
     PRIMARY KEY (tenant_id, name),
     CHECK ((provider IS NULL) = (envelope IS NOT NULL) AND (envelope IS NULL) = (key_id IS NULL)),
     CHECK ((provider IS NULL) = (path IS NULL))
@@ -1423,7 +1434,7 @@ CREATE TABLE triggers (
     after_job         text COLLATE "C",                 -- of a completion: the job or workflow that ends
     outcomes          text[] NOT NULL DEFAULT '{}',     -- of a completion: the states that count
     spec              jsonb NOT NULL,
-    secrets           jsonb NOT NULL DEFAULT '{}',      -- in plain text, as those of channels: protect the database
+    secrets           jsonb NOT NULL DEFAULT '{}',      -- references to secrets; values only until they are encrypted
     version           int NOT NULL DEFAULT 1,
     created_at        timestamptz NOT NULL DEFAULT db_now(),
     created_by        text NOT NULL,
@@ -1433,6 +1444,8 @@ CREATE TABLE triggers (
     pause_reason      text,
     last_rejected_at  timestamptz,                      -- a request without a valid signature
     last_rejection    text,
+    key_id            text COLLATE "C",                 -- master key of the envelope
+    envelope          bytea,                            -- encrypted secrets
     UNIQUE (tenant_id, name),
     CHECK ((kind = 'completion') = (after_job IS NOT NULL))
 ) WITH (fillfactor = 70);

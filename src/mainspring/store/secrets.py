@@ -16,6 +16,7 @@ from mainspring.store.queries import q
 @dataclass(frozen=True, slots=True)
 class SecretRow:
     tenant: int
+    tenant_name: str
     name: str
     version: int
     description: str
@@ -44,7 +45,7 @@ class NewSecret:
 
     def columns(self) -> tuple[Any, ...]:
         to = self.to
-        lists = list(to.jobs), list(to.queues), list(to.hosts)
+        lists = list(to.jobs), list(to.queues), list(to.hosts), list(to.channels), list(to.triggers)
         return (self.description, *lists, self.provider, self.path, self.key_id, self.envelope)
 
 
@@ -140,10 +141,11 @@ async def rewrap_secrets(
 def _row(r: Any) -> SecretRow:
     return SecretRow(
         r["tenant_id"],
+        r["tenant_name"],
         r["name"],
         r["version"],
         r["description"],
-        Destinations(list(r["jobs"]), list(r["queues"]), list(r["hosts"])),
+        Destinations(list(r["jobs"]), list(r["queues"]), list(r["hosts"]), list(r["channels"]), list(r["triggers"])),
         r["provider"],
         r["path"],
         r["key_id"],

@@ -29,6 +29,7 @@ class TenantRow:
     schedules_per_hour: int | None
     min_interval_s: float | None
     end_required: bool
+    output_per_day: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +61,10 @@ async def tenant_by_name(connection: Connection, *, name: str) -> TenantRow | No
     return None if row is None else _row(row)
 
 
+async def tenant_name(connection: Connection, *, tenant: int) -> str:
+    return str(await connection.fetchval(q("tenant_name"), tenant))
+
+
 async def lock_tenant(connection: Connection, *, tenant: int) -> TenantRow:
     """A tenant; its row is locked until the end of the transaction."""
     return _row(await connection.fetchrow(q("lock_tenant_row"), tenant))
@@ -83,6 +88,7 @@ async def update_tenant(connection: Connection, row: TenantRow) -> None:
         row.schedules_per_hour,
         row.min_interval_s,
         row.end_required,
+        row.output_per_day,
     )
     hint(connection, ports.SETTINGS, str(row.tenant_id))
 

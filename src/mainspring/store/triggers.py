@@ -11,10 +11,11 @@ from uuid import UUID
 import msgspec
 
 from mainspring import ports
-from mainspring.domain.trigger import CompletionSource, DeliveryOutcome, TriggerSecrets, TriggerSpec, kind_of
+from mainspring.domain.trigger import CompletionSource, DeliveryOutcome, TriggerSpec, kind_of
 from mainspring.store.db import Connection
 from mainspring.store.hints import hint
 from mainspring.store.queries import q
+from mainspring.store.secret_fields import SecretFields
 
 LAST_ID = 2**63 - 1
 
@@ -49,7 +50,7 @@ class TriggerRow:
     name: str
     kind: str
     spec: TriggerSpec
-    secrets: TriggerSecrets
+    secrets: SecretFields
     version: int
     created_at: datetime
     created_by: str
@@ -69,7 +70,7 @@ async def insert_trigger(
     trigger_id: UUID,
     name: str,
     spec: TriggerSpec,
-    secrets: TriggerSecrets,
+    secrets: SecretFields,
     by: str,
     most: int,
     most_files: int,
@@ -82,7 +83,7 @@ async def insert_trigger(
         name,
         kind_of(spec),
         *_columns(spec),
-        msgspec.to_builtins(secrets),
+        *secrets.columns(),
         most,
         by,
         most_files,
@@ -139,8 +140,8 @@ async def delete_trigger(connection: Connection, *, tenant: int, name: str) -> b
     return await connection.fetchrow(q("delete_trigger"), tenant, name) is not None
 
 
-async def set_trigger_secrets(connection: Connection, *, tenant: int, name: str, secrets: TriggerSecrets) -> None:
-    await connection.execute(q("set_trigger_secrets"), tenant, name, msgspec.to_builtins(secrets))
+async def set_trigger_secrets(connection: Connection, *, tenant: int, name: str, secrets: SecretFields) -> None:
+    await connection.execute(q("set_trigger_secrets"), tenant, name, *secrets.columns())
 
 
 async def note_rejection(connection: Connection, *, trigger_id: UUID, reason: str) -> None:
@@ -238,7 +239,7 @@ def trigger_row(r: Any, *, delivery: bool = True) -> TriggerRow:
         r["name"],
         r["kind"],
         msgspec.convert(r["spec"], TriggerSpec),
-        msgspec.convert(r["secrets"], TriggerSecrets),
+        SecretFields(r["secrets"], r["key_id"], r["envelope"]),
         r["version"],
         r["created_at"],
         r["created_by"],

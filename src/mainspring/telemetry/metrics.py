@@ -64,6 +64,8 @@ READ_CACHE = Counter(
     "Status reads by what was read (job, execution, list) and whether the cache had it (hit, miss)",
     ["kind", "result"],
 )
+OUTPUT_BYTES = Counter("mainspring_output_bytes", "Bytes of output that were stored")
+OUTPUT_CUT = Counter("mainspring_output_cut", "Attempts whose output was cut because a quota of the tenant is used up")
 RESCUED = Counter("mainspring_executions_rescued", "Executions rescued from lost sessions")
 
 

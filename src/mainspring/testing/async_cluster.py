@@ -42,6 +42,8 @@ from mainspring.store.definitions import Definitions
 from mainspring.testing.clock import START, VirtualClock, read_instant
 from mainspring.testing.functions import CallSync, FunctionsInTest
 from mainspring.testing.worker import TENANT, NothingToCleanUp, TestWorker
+from mainspring.vault.keyring import Keyring, new_key_line, read_keys
+from mainspring.vault.vault import Vault
 from mainspring.views import executions as execution_views
 from mainspring.worker.executors import Executor, Host, load_executors, start_all, stop_all
 
@@ -77,7 +79,9 @@ class AsyncCluster:
         call_sync: CallSync = asyncio.to_thread,
     ) -> None:
         self._start = read_instant(start)
-        self._server = Server(ServeConfig(database_url=database_url, roles=("api",), port=0, rate_limit=0))
+        config = ServeConfig(database_url=database_url, roles=("api",), port=0, rate_limit=0)
+        keyring = Keyring(read_keys(new_key_line("test"), "a new key"))
+        self._server = Server(config, vault=Vault(keyring))
         self._functions = FunctionsInTest(call_sync)
         self._executors: dict[str, Executor] = {**load_executors(), "python": self._functions}
         self._number_of_workers = workers

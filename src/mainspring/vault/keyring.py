@@ -55,15 +55,20 @@ class Sealed:
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """What a value is bound to: the same value does not decrypt as anything else."""
+    """What a value is bound to: the same value does not decrypt as anything else.
+
+    `row_id` is that of a channel or trigger: one that is deleted and created again under its name is another one.
+    """
 
     tenant: int
     kind: str
     name: str
-    version: int
+    version: int = 0
+    row_id: str | None = None
 
     def context(self, *more: str) -> bytes:
-        parts = ("mainspring", str(self.tenant), self.kind, self.name, str(self.version), *more)
+        row = () if self.row_id is None else (self.row_id,)
+        parts = ("mainspring", str(self.tenant), self.kind, self.name, str(self.version), *row, *more)
         return b"".join(len(part := text.encode()).to_bytes(4, "big") + part for text in parts)
 
 

@@ -40,6 +40,8 @@ def shown(row: SecretRow) -> wire.Secret:
         jobs=list(row.to.jobs),
         queues=list(row.to.queues),
         hosts=list(row.to.hosts),
+        channels=list(row.to.channels),
+        triggers=list(row.to.triggers),
         provider=row.provider,
         path=row.path,
         key_id=row.key_id,

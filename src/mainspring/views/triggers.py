@@ -7,6 +7,7 @@ from typing import Literal
 from mainspring import wire
 from mainspring.clock import instant
 from mainspring.domain.errors import NotFound, invalid
+from mainspring.domain.secret import SCHEME
 from mainspring.domain.suggestion import closest
 from mainspring.domain.trigger import DELIVERY_OUTCOMES
 from mainspring.store import triggers
@@ -104,7 +105,8 @@ def _wait(row: TriggerRow) -> str:
 
 def shown(row: TriggerRow) -> wire.Trigger:
     """Return a trigger without its secrets."""
-    previous = row.secrets.previous_until_s if row.secrets.previous is not None else None
+    previous = row.secrets.plain.get("previous_until_s")
+    reference = row.secrets.plain.get("current", "")
     return wire.Trigger(
         trigger_id=row.trigger_id,
         name=row.name,
@@ -119,6 +121,7 @@ def shown(row: TriggerRow) -> wire.Trigger:
         updated_at=row.updated_at,
         paused_at=row.paused_at,
         pause_reason=row.pause_reason,
+        secret_reference=reference if reference.startswith(SCHEME) else None,
         previous_secret_until=None if previous is None else instant(previous * 1000),
         last_delivery=None if row.last_delivery is None else as_delivery(row.last_delivery),
         last_rejected_at=row.last_rejected_at,

@@ -82,7 +82,7 @@ class NewChannel(ChannelSpec, kw_only=True):
 
 
 class Channel(Response):
-    """A channel. `target` omits secrets; `secrets` names those that are set.
+    """A channel. `target` omits secrets, except references to them; `secrets` names those that are set.
 
     `secret` is present only in the response that generated a webhook's signing secret.
     """

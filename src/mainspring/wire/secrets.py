@@ -28,6 +28,8 @@ class Secret(Response):
     jobs: list[str]
     queues: list[str]
     hosts: list[str]
+    channels: list[str]
+    triggers: list[str]
     provider: str | None
     path: str | None
     key_id: str | None
@@ -42,7 +44,8 @@ class SecretSpec(Request):
     """A secret to create or replace.
 
     `value` is needed for a new secret; left out, the stored value stays. With `provider`, the value is read from there
-    by `path` at each use, and is never stored. `jobs`, `queues` and `hosts` are the destinations.
+    by `path` when it is used, and is never stored. `jobs`, `channels`, `triggers`, `queues` and `hosts` are the
+    destinations.
     """
 
     value: SecretValue | None = None
@@ -52,6 +55,8 @@ class SecretSpec(Request):
     jobs: Patterns = []
     queues: Patterns = []
     hosts: Patterns = []
+    channels: Patterns = []
+    triggers: Patterns = []
 
 
 class RotateSecret(Request):
@@ -67,6 +72,10 @@ class SecretKeys(Response):
     keys: dict[str, int]
     rewrapped: int = 0
     """Values that this request has wrapped in the current key."""
+    encrypted: int = 0
+    """Channels and triggers whose secrets this request has encrypted."""
+    plain: int = 0
+    """Channels and triggers whose secrets are in plain text."""
 
 
 class FetchSecrets(Request):

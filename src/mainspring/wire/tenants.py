@@ -14,6 +14,7 @@ from mainspring.wire.message import Request, Response
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=1_000_000_000)]
 Cap = Annotated[int, msgspec.Meta(ge=1, le=1_000_000_000)]
+Bytes = Annotated[int, msgspec.Meta(ge=0, le=1_000_000_000_000_000)]
 Weight = Annotated[float, msgspec.Meta(gt=0, le=1_000_000)]
 Seconds = Annotated[float, msgspec.Meta(gt=0, le=10_000_000)]
 
@@ -34,6 +35,8 @@ class TenantSettings(Request):
     """Shortest interval between fires of a schedule."""
     end_required: bool | UnsetType = UNSET
     """Whether every schedule needs an `end_at`."""
+    output_per_day: Bytes | UnsetType | None = UNSET
+    """Bytes of output that are stored per day (UTC); output beyond it is cut, and executions go on."""
 
 
 class NewTenant(TenantSettings, kw_only=True):
@@ -65,6 +68,9 @@ class Tenant(Response):
     schedules_per_hour: int | None
     min_interval_s: float | None
     end_required: bool
+    output_per_day: int | None
+    output_today: int
+    """Bytes of output that were stored today (UTC), to within a few seconds."""
     share: TenantShare
 
 

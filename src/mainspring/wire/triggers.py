@@ -26,7 +26,7 @@ class NamedTrigger(TriggerSpec, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class NewTrigger(NamedTrigger, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A new trigger. Without `secret`, a webhook gets a generated one."""
+    """A new trigger. Without `secret`, a webhook gets a generated one; `secret://name` refers to a secret."""
 
     secret: Secret | None = None
 
@@ -62,10 +62,11 @@ class TriggerDelivery(Response):
 class Trigger(Response):
     """A trigger. `path` is the address of a webhook on this server.
 
-    `secret` is present only in the response that set or generated it. `previous_secret_until`: until then, requests may
-    be signed with the secret before it as well. `last_rejection`: why a request was rejected; recorded at most every
-    ten seconds. Of a trigger that watches files: `looked_at` is the last look that could read the place; while one
-    cannot, the state is `failing`, and `last_error` says why.
+    `secret` is present only in the response that generated it. `secret_reference` is the `secret://name` that the
+    trigger refers to. `previous_secret_until`: until then, requests may be signed with the secret before it as well.
+    `last_rejection`: why a request was rejected; recorded at most every ten seconds. Of a trigger that watches files:
+    `looked_at` is the last look that could read the place; while one cannot, the state is `failing`, and `last_error`
+    says why.
     """
 
     trigger_id: UUID
@@ -82,6 +83,7 @@ class Trigger(Response):
     paused_at: datetime | None = None
     pause_reason: str | None = None
     previous_secret_until: datetime | None = None
+    secret_reference: str | None = None
     last_delivery: TriggerDelivery | None = None
     last_rejected_at: datetime | None = None
     last_rejection: str | None = None

@@ -37,7 +37,7 @@ async def test_a_channel_is_shown_without_its_secrets_and_can_be_tried(
     async with receiving(lambda _: reply("418 Teapot", HOSTILE.encode())) as server:
         url = server.url("/services/s3cr3t")
         request = wire.NewChannel(name="ops", target=SlackTarget(url), events=["alert.firing"])
-        await channels.create(cluster.database, request, tenant=TENANT, by="test")
+        await channels.create(cluster.database, cluster.context.vault, request, tenant=TENANT, by="test")
         page = await open_page(browser, "/channels")
         assert "ops" in page.text and "s3cr3t" not in page.raw_text
         answer = await browser.post("/channels/ops/test", data={"csrf": page.csrf}, headers={"origin": cluster.url})
@@ -77,7 +77,7 @@ async def test_what_fires_is_shown_and_can_be_silenced(cluster: Cluster, browser
 
 async def test_a_disabled_channel_can_be_enabled(cluster: Cluster, browser: httpx2.AsyncClient) -> None:
     request = wire.NewChannel(name="dead", target=WebhookTarget("https://example.com/x"))
-    await channels.create(cluster.database, request, tenant=TENANT, by="test")
+    await channels.create(cluster.database, cluster.context.vault, request, tenant=TENANT, by="test")
     async with cluster.database.connection() as connection:
         await connection.execute("UPDATE channels SET disabled_at = db_now(), last_error = 'gone' WHERE name = 'dead'")
     page = await open_page(browser, "/channels")
@@ -99,7 +99,7 @@ def rule_form(page: Page, name: str) -> dict[str, str]:
 
 async def test_a_rule_is_edited_in_place(cluster: Cluster, browser: httpx2.AsyncClient) -> None:
     request = wire.NewChannel(name="pager", target=WebhookTarget("https://example.com/x"))
-    await channels.create(cluster.database, request, tenant=TENANT, by="test")
+    await channels.create(cluster.database, cluster.context.vault, request, tenant=TENANT, by="test")
     page = await open_page(browser, "/alerts?edit=queue_lag_short")
     form = rule_form(page, "queue_lag_short")
     assert (form["threshold"], form["only"], form["enabled"], form["seen"]) == ("5000", "short", "1", "")

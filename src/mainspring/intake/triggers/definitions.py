@@ -27,31 +27,42 @@ from mainspring.domain.trigger import (
     trigger_problems,
 )
 from mainspring.domain.watch import FilesSource
+from mainspring.intake.triggers import signing
 from mainspring.store import audit, needs, trigger_files, triggers
 from mainspring.store.db import Connection, Database, Taken, database_now_ms
 from mainspring.store.triggers import TriggerRow
+from mainspring.vault.vault import Vault
 from mainspring.views import refs
 from mainspring.views import triggers as views
 
 
 async def create(
-    database: Database, name: str, spec: TriggerSpec, *, secret: str | None = None, tenant: int, by: str
+    database: Database,
+    vault: Vault,
+    name: str,
+    spec: TriggerSpec,
+    *,
+    secret: str | None = None,
+    tenant: int,
+    by: str,
 ) -> wire.Trigger:
-    """Create a trigger; the answer has the secret of a webhook, which is never shown again."""
+    """Create a trigger; the answer has the secret that was generated for a webhook, which is never shown again."""
     _check(name, spec)
-    secret = _secret_for(spec, secret)
-    trigger_id = uuid4()
+    generated = _generated(spec, secret)
+    secrets, trigger_id = TriggerSecrets(generated or secret), uuid4()
+    stored = signing.sealed(vault, secrets, tenant=tenant, trigger_id=trigger_id, name=name)
     try:
         async with database.transaction() as connection:
             await needs.lock_tenant(connection, tenant=tenant)
             await _check_jobs(connection, name, spec, tenant=tenant)
+            await signing.check_reference(connection, name, secret, tenant=tenant)
             made = await triggers.insert_trigger(
                 connection,
                 tenant=tenant,
                 trigger_id=trigger_id,
                 name=name,
                 spec=spec,
-                secrets=TriggerSecrets(secret),
+                secrets=stored,
                 by=by,
                 most=MAX_TRIGGERS,
                 most_files=MAX_FILE_TRIGGERS,
@@ -66,7 +77,7 @@ async def create(
             )
     except Taken:
         raise Conflict(f"trigger {name!r} already exists", code="name_taken") from None
-    return msgspec.structs.replace(await views.get(database, name, tenant=tenant), secret=secret)
+    return msgspec.structs.replace(await views.get(database, name, tenant=tenant), secret=generated)
 
 
 async def replace(database: Database, name: str, spec: TriggerSpec, *, tenant: int, by: str) -> wire.Trigger:
@@ -112,7 +123,7 @@ async def delete(database: Database, name: str, *, tenant: int, by: str) -> None
 
 
 async def rotate(
-    database: Database, name: str, request: wire.RotateTriggerSecret, *, tenant: int, by: str
+    database: Database, vault: Vault, name: str, request: wire.RotateTriggerSecret, *, tenant: int, by: str
 ) -> wire.Trigger:
     """Replace the secret of a webhook; the previous one stays valid for the overlap."""
     overlap_s = _overlap_s(request.overlap)
@@ -120,16 +131,19 @@ async def rotate(
         before = await _locked(connection, name, tenant=tenant)
         if not isinstance(before.spec.source, WebhookSource):
             raise Conflict(f"the trigger {name!r} is a {before.kind}, which has no secret", code="no_secret")
-        secret = _secret_for(before.spec, request.secret)
+        generated = _generated(before.spec, request.secret)
+        secret = generated or request.secret
         assert secret is not None
+        await signing.check_reference(connection, name, secret, tenant=tenant)
         now_s = await database_now_ms(connection) / 1000
-        rotated = before.secrets.rotated(secret, now_s=now_s, overlap_s=overlap_s)
-        await triggers.set_trigger_secrets(connection, tenant=tenant, name=name, secrets=rotated)
+        rotated = signing.secrets_of(vault, before).rotated(secret, now_s=now_s, overlap_s=overlap_s)
+        stored = signing.sealed(vault, rotated, tenant=tenant, trigger_id=before.trigger_id, name=name)
+        await triggers.set_trigger_secrets(connection, tenant=tenant, name=name, secrets=stored)
         until = (instant(now_s * 1000) + timedelta(seconds=overlap_s)).isoformat()
         await audit.record(
             connection, "trigger.rotate", name, tenant=tenant, by=by, name=name, previous_secret_until=until
         )
-    return msgspec.structs.replace(await views.get(database, name, tenant=tenant), secret=secret)
+    return msgspec.structs.replace(await views.get(database, name, tenant=tenant), secret=generated)
 
 
 def _check(name: str, spec: TriggerSpec) -> None:
@@ -137,7 +151,8 @@ def _check(name: str, spec: TriggerSpec) -> None:
         raise Invalid(problems[0].message, code="bad_trigger", problems=tuple(problems))
 
 
-def _secret_for(spec: TriggerSpec, given: str | None) -> str | None:
+def _generated(spec: TriggerSpec, given: str | None) -> str | None:
+    """Return a new secret for a webhook without a given one. Raises Invalid for one that is not valid."""
     if not isinstance(spec.source, WebhookSource):
         if given is not None:
             raise invalid("/secret", "only webhooks have a secret", hint="leave it out")
@@ -146,7 +161,7 @@ def _secret_for(spec: TriggerSpec, given: str | None) -> str | None:
         return new_secret()
     if (problem := secret_problem(given, spec.source)) is not None:
         raise invalid(problem.pointer, problem.message, hint=problem.hint, code="bad_secret")
-    return given
+    return None
 
 
 def _overlap_s(overlap: str | int | float) -> float:

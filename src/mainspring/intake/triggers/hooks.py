@@ -6,21 +6,27 @@ from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
+import structlog
+
 from mainspring import wire
 from mainspring.codec import decode
 from mainspring.domain.channel import new_secret
-from mainspring.domain.errors import NotFound, Unauthenticated
+from mainspring.domain.errors import Conflict, NotFound, Unauthenticated, Unavailable
 from mainspring.domain.trigger import CompletionSource, WebhookSource
 from mainspring.domain.watch import FilesSource
 from mainspring.domain.webhook import BadSignature, SignatureHeaders, check_signature, delivery_of, visible
 from mainspring.intake.triggers.completions import ended_sample
 from mainspring.intake.triggers.decide import Arrival
+from mainspring.intake.triggers.signing import active_secrets
 from mainspring.store import triggers
 from mainspring.store.db import Database
 from mainspring.store.triggers import TriggerRow
 from mainspring.telemetry import metrics
+from mainspring.vault.vault import Vault
 from mainspring.views.refs import is_id
 from mainspring.views.triggers import named
+
+log = structlog.get_logger()
 
 MAX_HOOK_BODY = 256_000
 NO_HOOK = "there is no webhook at this address"
@@ -30,7 +36,7 @@ _UNKNOWN_SECRET = new_secret()
 Headers = Sequence[tuple[str, str]]
 
 
-async def authenticate(database: Database, trigger_id: str, headers: Headers, body: bytes) -> TriggerRow:
+async def authenticate(database: Database, vault: Vault, trigger_id: str, headers: Headers, body: bytes) -> TriggerRow:
     """Return the webhook at an address, if the request is signed with one of its secrets."""
     found = None
     async with database.connection() as connection:
@@ -41,7 +47,7 @@ async def authenticate(database: Database, trigger_id: str, headers: Headers, bo
     if trigger is None or not isinstance(source, WebhookSource):
         _reject_unknown(headers, body)
         raise NotFound(NO_HOOK)
-    active = trigger.secrets.active(now_s)
+    active = await _active_secrets(database, vault, trigger, now_s)
     try:
         check_signature(source.scheme, active, dict(headers), body, names=source.names, now_s=now_s)
     except BadSignature as error:
@@ -50,6 +56,17 @@ async def authenticate(database: Database, trigger_id: str, headers: Headers, bo
             await triggers.note_rejection(connection, trigger_id=trigger.trigger_id, reason=str(error))
         raise Unauthenticated(f"{error}; nothing was started", code="bad_signature") from None
     return trigger
+
+
+async def _active_secrets(database: Database, vault: Vault, trigger: TriggerRow, now_s: float) -> list[str]:
+    """Return the secrets of a trigger. The sender gets no reason: only its owners see why they are not available."""
+    try:
+        return await active_secrets(database, vault, trigger, now_s=now_s)
+    except Conflict as error:
+        log.warning("trigger.secret_unavailable", trigger=trigger.name, error=error.message)
+        async with database.connection() as connection:
+            await triggers.note_rejection(connection, trigger_id=trigger.trigger_id, reason=error.message)
+        raise Unavailable("the signing secret of this webhook is not available; try again later") from None
 
 
 def arrival_of(source: WebhookSource, headers: Headers, body: bytes) -> Arrival:

@@ -1,7 +1,7 @@
 -- name: insert_channel
 -- Inserts a channel. Settlers write its events as soon as they have read it.
-INSERT INTO channels (channel_id, tenant_id, name, kind, target, secrets, events, jobs, created_by)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9);
+INSERT INTO channels (channel_id, tenant_id, name, kind, target, secrets, key_id, envelope, events, jobs, created_by)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11);
 
 -- name: list_channels
 -- A tenant's channels by name; with $2 one of them.
@@ -14,8 +14,8 @@ SELECT FROM channels WHERE tenant_id = $1 AND name = $2 FOR UPDATE;
 
 -- name: update_channel
 -- Replaces a channel and clears its failures.
-UPDATE channels SET kind = $3, target = $4, secrets = $5, events = $6, jobs = $7, updated_at = db_now(),
-    failing_since = NULL, last_error = NULL, disabled_at = NULL
+UPDATE channels SET kind = $3, target = $4, secrets = $5, key_id = $6, envelope = $7, events = $8, jobs = $9,
+    updated_at = db_now(), failing_since = NULL, last_error = NULL, disabled_at = NULL
 WHERE tenant_id = $1 AND name = $2
 RETURNING channel_id;
 

@@ -1,18 +1,31 @@
 -- part: log_chunks_of_running
--- Log chunks whose session runs their attempt, for an INSERT; a chunk sent twice is stored once.
-SELECT e.execution_id, e.attempt, c.seq, e.tenant_id, c.stream, c.data, e.started_at
-FROM c JOIN executions e ON e.execution_id = ANY (ARRAY[c.execution_id]) AND e.attempt = c.attempt
+-- Log chunks whose session runs their attempt, for an INSERT; a chunk sent twice is stored once. Of tenants whose quota
+-- is used up (`cut`), each attempt gets one last chunk that says so instead.
+SELECT e.execution_id, e.attempt, CASE WHEN e.tenant_id = ANY (cut.tenants) THEN 2147483647 ELSE c.seq END,
+       e.tenant_id, CASE WHEN e.tenant_id = ANY (cut.tenants) THEN 'system' ELSE c.stream END,
+       CASE WHEN e.tenant_id = ANY (cut.tenants)
+            THEN convert_to(E'\n[output cut: the quota of the tenant for output per day is used up]\n', 'UTF8')
+            ELSE c.data END, e.started_at
+FROM cut CROSS JOIN c JOIN executions e ON e.execution_id = ANY (ARRAY[c.execution_id]) AND e.attempt = c.attempt
 WHERE e.session_id IS NOT DISTINCT FROM c.session_id AND e.state = 'running'
 ON CONFLICT DO NOTHING
+RETURNING tenant_id, seq, octet_length(data) AS bytes
+
+-- part: appended_bytes
+-- What was appended, by tenant.
+tenant_id, sum(bytes)::bigint AS bytes, count(*) FILTER (WHERE seq = 2147483647) AS cut FROM appended GROUP BY tenant_id
 
 -- name: append_logs
--- Appends log chunks, each only from the session that runs its attempt.
+-- Appends log chunks, each only from the session that runs its attempt; returns the bytes by tenant. $7: tenants whose
+-- output is cut.
 WITH c AS (
     SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::smallint[], $4::int[], $5::text[], $6::bytea[])
         AS c (session_id, execution_id, attempt, seq, stream, data)
+), cut AS (SELECT $7::int[] AS tenants), appended AS (
+    INSERT INTO log_chunks (execution_id, attempt, seq, tenant_id, stream, data, started_at)
+    <<log_chunks_of_running>>
 )
-INSERT INTO log_chunks (execution_id, attempt, seq, tenant_id, stream, data, started_at)
-<<log_chunks_of_running>>;
+SELECT <<appended_bytes>>;
 
 -- name: read_logs
 -- Log chunks in order, after a position. The time inside the id excludes earlier partitions.

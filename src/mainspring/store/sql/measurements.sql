@@ -111,6 +111,11 @@ SELECT 'dead_letters', t.tenant_id, '', d.n, d.n, NULL FROM tenants t CROSS JOIN
 ) AS d
 WHERE d.n > 0
 UNION ALL
+SELECT 'output_quota', t.tenant_id, '', o.bytes::float8 / greatest(t.output_per_day, 1), o.bytes, NULL
+FROM tenants t JOIN tenant_output o
+  ON o.tenant_id = t.tenant_id AND o.day = ((SELECT now FROM clock) AT TIME ZONE 'UTC')::date
+WHERE t.output_per_day IS NOT NULL
+UNION ALL
 SELECT 'watched', t.tenant_id, '', 0, NULL, NULL FROM tenants t
 WHERE EXISTS (
     SELECT FROM jobs j WHERE j.tenant_id = t.tenant_id AND (j.finish_by_s IS NOT NULL OR j.max_gap_s IS NOT NULL)

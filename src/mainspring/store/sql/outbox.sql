@@ -189,7 +189,7 @@ UPDATE outbox o SET tries = tries + 1, next_at = db_now() + make_interval(secs =
 FROM due, channels c
 WHERE o.message_id = due.message_id AND c.channel_id = o.channel_id AND o.state = 'pending'
 RETURNING o.message_id, o.event_id, o.tenant_id, o.event, o.body, o.tries, o.created_at, o.tried_at, c.channel_id,
-          c.name, c.kind, c.target, c.secrets, (
+          c.name, c.kind, c.target, c.secrets, c.key_id, c.envelope, (
               SELECT v.spec -> 'metadata' FROM jobs j JOIN job_versions v USING (job_id, version)
               WHERE j.job_id = (o.body ->> 'job_id')::uuid AND j.tenant_id = o.tenant_id
           ) AS metadata;

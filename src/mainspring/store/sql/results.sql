@@ -46,15 +46,20 @@ WITH r AS (
 SELECT execution_id, CASE WHEN chained THEN job_id END AS chained, limit_id FROM done;
 
 -- name: settle_with_output
--- The same, and appends log chunks ($7 to $12) of these and of other running attempts.
+-- The same, and appends log chunks ($7 to $12) of these and of other running attempts, as `append_logs` does. Returns
+-- first the executions, then the bytes by tenant.
 <<move_succeeded>>, c AS (
     SELECT * FROM unnest($7::uuid[], $8::uuid[], $9::smallint[], $10::int[], $11::text[], $12::bytea[])
         AS c (session_id, execution_id, attempt, seq, stream, data)
-), appended AS (
+), cut AS (SELECT $13::int[] AS tenants), appended AS (
     INSERT INTO log_chunks (execution_id, attempt, seq, tenant_id, stream, data, started_at)
     <<log_chunks_of_running>>
 )
-SELECT execution_id, CASE WHEN chained THEN job_id END AS chained, limit_id FROM done;
+SELECT execution_id, CASE WHEN chained THEN job_id END AS chained, limit_id, NULL::int AS tenant_id,
+       NULL::bigint AS bytes, NULL::bigint AS cut
+FROM done
+UNION ALL
+SELECT NULL, NULL, NULL, <<appended_bytes>>;
 
 -- name: settle_steps
 -- The same for executions that are steps. Also locks and returns their runs, as `lock_runs` does, without another round

@@ -1,27 +1,30 @@
+-- part: secret_columns
+s.*, (SELECT t.name FROM tenants t WHERE t.tenant_id = s.tenant_id) AS tenant_name
+
 -- name: list_secrets
 -- A tenant's secrets by name after $2, without values; with $4 one of them.
-SELECT * FROM secrets
+SELECT <<secret_columns>> FROM secrets s
 WHERE tenant_id = $1 AND name > $2::text COLLATE "C" AND ($4::text IS NULL OR name = $4::text COLLATE "C")
 ORDER BY name LIMIT $3;
 
 -- name: secrets_by_name
 -- The secrets among these names, with their envelopes.
-SELECT * FROM secrets WHERE tenant_id = $1 AND name = ANY ($2::text[]);
+SELECT <<secret_columns>> FROM secrets s WHERE tenant_id = $1 AND name = ANY ($2::text[]);
 
 -- name: lock_secret
 -- Locks a secret before it is replaced.
-SELECT * FROM secrets WHERE tenant_id = $1 AND name = $2 FOR UPDATE;
+SELECT <<secret_columns>> FROM secrets s WHERE tenant_id = $1 AND name = $2 FOR UPDATE;
 
 -- name: insert_secret
 -- Inserts the first version of a secret.
-INSERT INTO secrets (tenant_id, name, version, description, jobs, queues, hosts, provider, path, key_id, envelope,
-    created_by, updated_by)
-VALUES ($1, $2, 1, $3, $4, $5, $6, $7, $8, $9, $10, $11, $11);
+INSERT INTO secrets (tenant_id, name, version, description, jobs, queues, hosts, channels, triggers, provider, path,
+    key_id, envelope, created_by, updated_by)
+VALUES ($1, $2, 1, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $13);
 
 -- name: update_secret
 -- Replaces a secret whose version is still the one that was read ($3); its new version is $4.
-UPDATE secrets SET version = $4, description = $5, jobs = $6, queues = $7, hosts = $8, provider = $9, path = $10,
-    key_id = $11, envelope = $12, updated_by = $13, updated_at = db_now()
+UPDATE secrets SET version = $4, description = $5, jobs = $6, queues = $7, hosts = $8, channels = $9, triggers = $10,
+    provider = $11, path = $12, key_id = $13, envelope = $14, updated_by = $15, updated_at = db_now()
 WHERE tenant_id = $1 AND name = $2 AND version = $3
 RETURNING name;
 
@@ -39,7 +42,8 @@ WHERE tenant_id = $1 AND name = ANY ($2::text[])
 -- How many values each master key protects, over all tenants: master keys belong to the installation.
 SELECT key_id, count(*) AS count
 FROM (SELECT key_id FROM secrets WHERE key_id IS NOT NULL
-      UNION ALL SELECT key_id FROM channels WHERE key_id IS NOT NULL) AS every (key_id)
+      UNION ALL SELECT key_id FROM channels WHERE key_id IS NOT NULL
+      UNION ALL SELECT key_id FROM triggers WHERE key_id IS NOT NULL) AS every (key_id)
 GROUP BY key_id;
 
 -- name: secrets_under_other_keys

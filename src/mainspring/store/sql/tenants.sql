@@ -1,6 +1,6 @@
 -- part: tenant_columns
 t.tenant_id, t.name, t.created_at, t.weight, t.cap, t.min_isolation, t.suspended_at, t.suspend_reason, t.max_jobs,
-       t.max_queued, t.schedules_per_hour, t.min_interval_s, t.end_required
+       t.max_queued, t.schedules_per_hour, t.min_interval_s, t.end_required, t.output_per_day
 
 -- name: insert_tenant
 -- Adds a tenant.
@@ -14,6 +14,10 @@ SELECT <<tenant_columns>> FROM tenants t WHERE t.deleted_at IS NULL AND t.name >
 -- A tenant by name.
 SELECT <<tenant_columns>> FROM tenants t WHERE t.deleted_at IS NULL AND t.name = $1;
 
+-- name: tenant_name
+-- The name of a tenant.
+SELECT name FROM tenants WHERE tenant_id = $1;
+
 -- name: lock_tenant_row
 -- A tenant by id, with its row locked: what counts against its quotas is added one transaction after the other.
 SELECT <<tenant_columns>> FROM tenants t WHERE t.tenant_id = $1 FOR NO KEY UPDATE;
@@ -25,7 +29,7 @@ SELECT max_jobs, min_interval_s, end_required FROM tenants WHERE tenant_id = $1;
 -- name: update_tenant
 -- Writes the settings of a tenant.
 UPDATE tenants SET weight = $2, cap = $3, max_jobs = $4, max_queued = $5, schedules_per_hour = $6, min_interval_s = $7,
-    end_required = $8
+    end_required = $8, output_per_day = $9
 WHERE tenant_id = $1 AND deleted_at IS NULL;
 
 -- name: suspend_tenant

@@ -1,10 +1,11 @@
 -- name: insert_trigger
--- Inserts a trigger, unless the tenant has too many ($10), or too many that watch files ($12). The caller has locked the
+-- Inserts a trigger, unless the tenant has too many ($12), or too many that watch files ($14). The caller has locked the
 -- tenant.
-INSERT INTO triggers (trigger_id, tenant_id, name, kind, job, after_job, outcomes, spec, secrets, created_by)
-SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, $11
-WHERE (SELECT count(*) FROM triggers WHERE tenant_id = $2) < $10
-  AND ($4 <> 'files' OR (SELECT count(*) FROM triggers WHERE tenant_id = $2 AND kind = 'files') < $12)
+INSERT INTO triggers (trigger_id, tenant_id, name, kind, job, after_job, outcomes, spec, secrets, key_id, envelope,
+    created_by)
+SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $13
+WHERE (SELECT count(*) FROM triggers WHERE tenant_id = $2) < $12
+  AND ($4 <> 'files' OR (SELECT count(*) FROM triggers WHERE tenant_id = $2 AND kind = 'files') < $14)
 RETURNING trigger_id;
 
 -- part: trigger_columns
@@ -61,7 +62,7 @@ RETURNING trigger_id;
 
 -- name: set_trigger_secrets
 -- Replaces the signing secrets of a trigger, which the caller has locked.
-UPDATE triggers SET secrets = $3, updated_at = db_now() WHERE tenant_id = $1 AND name = $2
+UPDATE triggers SET secrets = $3, key_id = $4, envelope = $5, updated_at = db_now() WHERE tenant_id = $1 AND name = $2
 RETURNING trigger_id;
 
 -- name: note_rejection

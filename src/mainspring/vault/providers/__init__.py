@@ -1,5 +1,10 @@
-"""Providers: systems outside Mainspring that keep the values of secrets. Plug-ins add further ones by entry point."""
+"""Providers: systems outside Mainspring that keep the values of secrets.
 
-from mainspring.vault.providers.contract import MAX_VALUE_BYTES, Provider, ProviderFailed
+Built in are `environment`, `file`, `vault` (HashiCorp Vault and OpenBao) and `aws` (AWS Secrets Manager). Plug-ins add
+further kinds by an entry point in `mainspring.secret_providers`. The provider file names those that a server has.
+"""
 
-__all__ = ["MAX_VALUE_BYTES", "Provider", "ProviderFailed"]
+from mainspring.vault.providers.contract import Provider, ProviderFailed
+from mainspring.vault.providers.guard import GuardedProvider
+
+__all__ = ["GuardedProvider", "Provider", "ProviderFailed"]

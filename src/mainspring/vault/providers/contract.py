@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
 
 from mainspring.domain.errors import Conflict
-
-MAX_VALUE_BYTES = 64_000
 
 
 class ProviderFailed(Conflict):
@@ -16,11 +15,16 @@ class ProviderFailed(Conflict):
 
 
 class Provider(Protocol):
-    """Reads values by path. Created once per server, from its entry point in `mainspring.secret_providers`.
+    """Reads values by path. Created once per server process, from the provider file.
 
-    `read` raises `ProviderFailed` with a message that contains no value. It may be called concurrently.
+    `read` raises `ProviderFailed` with a message that contains no value. It may be called concurrently. The caller
+    checks which tenants may read the path, limits the time, and caches values.
     """
 
     async def read(self, path: str) -> str: ...
 
     async def close(self) -> None: ...
+
+
+Factory = Callable[[Mapping[str, Any]], Provider]
+"""Creates a provider from its settings in the provider file. Raises Invalid for settings that are wrong."""

@@ -112,8 +112,9 @@ async def channels(request: PageRequest) -> Response:
 
 async def test_channel(request: PageRequest) -> Response:
     """POST /channels/{ref}/test: send a test message and show the result."""
+    context = request.context
     sent = await alert_channels.test(
-        request.context.database, request.context.sender, request.ref, tenant=request.caller.tenant
+        context.database, context.vault, context.sender, request.ref, tenant=request.caller.tenant
     )
     return await _channels(request, request.ref, sent)
 

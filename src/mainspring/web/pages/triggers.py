@@ -40,9 +40,8 @@ async def create(request: PageRequest) -> Response:
     refuse_nul(request.form)
     name, job = (request.form.get(field, "").strip() for field in ("name", "job"))
     spec = TriggerSpec(source=_source(request.form), job=job)
-    made = await definitions.create(
-        request.context.database, name, spec, tenant=request.caller.tenant, by=request.caller.name
-    )
+    context, caller = request.context, request.caller
+    made = await definitions.create(context.database, context.vault, name, spec, tenant=caller.tenant, by=caller.name)
     return await _page(request, made)
 
 
@@ -73,6 +72,7 @@ async def rotate(request: PageRequest) -> Response:
     """POST /triggers/{ref}/rotate: the response shows the new secret, once."""
     found = await definitions.rotate(
         request.context.database,
+        request.context.vault,
         request.ref,
         wire.RotateTriggerSecret(),
         tenant=request.caller.tenant,
