@@ -56,9 +56,8 @@ async def test_a_scheduler_killed_between_arrival_and_start(durable: EmbeddedSer
     async with Database(dsn, size=2) as database:
         await jobs.create(database, JobSpec(name="load", task=NoopTask()), tenant=1, by="test")
         source = FilesSource(place=str(inbox), interval="5s", settle="5s")
-        await definitions.create(
-            database, Vault(), "inbox", TriggerSpec(source=source, job="load"), tenant=1, by="test"
-        )
+        spec = TriggerSpec(source=source, job="load")
+        await definitions.create(database, Vault(), "inbox", spec, tenant=1, by="test")
     with fleet(durable, dsn, tmp_path) as schedulers:
         for round_number in range(ROUNDS):
             total = FILES * (round_number + 1)
