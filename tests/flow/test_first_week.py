@@ -26,7 +26,7 @@ from mainspring.domain.errors import Unavailable
 from mainspring.domain.grants import EVERYTHING
 from mainspring.embedded.server import EmbeddedServer
 from mainspring.store.db import Database
-from mainspring.wire import RunNow
+from mainspring.wire import Execution, RunNow
 from tests.conftest import clone
 from tests.support import chromium
 from tests.support.http_receiver import Receiver, receiving
@@ -189,17 +189,19 @@ async def find_the_cause(site: Installation, terminal: Terminal, failed: UUID) -
 
 async def fix_and_replay(terminal: Terminal, client: AsyncClient, data: Path, failed: UUID) -> None:
     await asyncio.to_thread(data.write_text, "1\n2\n3\n")
-    edited = await terminal.type("jobs", "edit", "report", "--retries", "2", "--timeout", "10m")
+    edited = await terminal.type("jobs", "edit", "report", "--timeout", "10m")
     assert edited.code == 0, edited.text
     replayed = await terminal.type("dead-letters", "replay", "--job", "report", answers={"[y/N]": "y"})
     assert replayed.code == 0, replayed.text
+    found: list[Execution] = []
 
-    async def is_done() -> bool:
-        return (await client.history("report")).items[0].state == "succeeded"
+    async def is_executed() -> bool:
+        found[:] = [one for one in (await client.history("report")).items if one.execution_id != failed]
+        return bool(found)
 
-    await until_async("the replayed execution", is_done, within_s=PATIENCE_S)
-    again = (await client.history("report")).items[0]
-    assert again.execution_id != failed and again.version == 2
+    await until_async(f"the replay\n{replayed.text}", is_executed, within_s=PATIENCE_S)
+    again = await client.wait(found[0].execution_id, timeout_s=PATIENCE_S)
+    assert (again.state, again.version) == ("succeeded", 2), again
     log = await terminal.type("executions", "logs", str(again.execution_id))
     assert "3 rows" in log.text, log.text
     empty = await terminal.type("dead-letters", "list")
