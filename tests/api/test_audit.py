@@ -243,6 +243,7 @@ async def _secrets(walk: Walk) -> None:
     await walk.does("secret.rotate", "POST", one + "/rotate", "db", body={"value": HIDDEN + "-2"})
     assert (await walk.entry()).details == {"version": 2}
     await walk.does("secret.rotate_key", "POST", "/secret-keys/rotate")
+    await walk.does("secret.encrypt", "POST", "/secret-keys/encrypt")
     await walk.does("secret.delete", "DELETE", one, "db")
 
 

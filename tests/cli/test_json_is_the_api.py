@@ -189,6 +189,7 @@ async def test_what_is_printed_is_what_the_api_answered(program: Program, cluste
         await equal("secrets rotate", "password", "--file", str(tmp_path / "value"))
         await equal("secrets keys")
         await equal("secrets rotate-key")
+        await equal("secrets encrypt")
         await equal("ui")
         await equal("roles create", "nightly", "--scope", "read", "--scope", "operate")
         await equal("roles list")
