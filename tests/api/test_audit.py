@@ -219,6 +219,14 @@ async def _identity(walk: Walk) -> None:
     await walk.does("user.edit", "PATCH", "/users/{name}", "alice", body={"role": "viewer"})
     assert (await walk.entry()).details == {"changes": {"role": ["night", "viewer"]}}
     await walk.does("user.delete", "DELETE", "/users/{name}", "alice")
+    async with walk.cluster.database.connection() as connection:
+        await connection.execute(
+            "INSERT INTO principals"
+            " (principal_id, tenant_id, kind, name, display_name, role, issuer, subject, created_by)"
+            " VALUES (gen_random_uuid(), 1, 'user', 'bob-1', 'Bob', 'viewer', 'https://id.example.com', 'bob', 'test')"
+        )
+    await walk.does("user.block", "POST", "/users/{name}/block", "bob-1")
+    await walk.does("user.unblock", "POST", "/users/{name}/unblock", "bob-1")
     await walk.does("role.delete", "DELETE", "/roles/{name}", "night")
 
 
