@@ -154,12 +154,16 @@ type AppriseTarget struct {
 	Url  *string `json:"url,omitempty"`
 }
 
-// Approval: Waits for approval. Without an answer before `expires` the step is rejected. The token that started the run, or wrote the version of the workflow, cannot approve it unless `self_approval` allows that.
+// Approval: Waits for approval. Without an answer before `expires` the step is rejected. The user or token that started the run, or wrote the version of the workflow, cannot approve it unless `self_approval` allows that. With `roles` or `users`, only these decide. `count` users or tokens have to approve. With `guards_edits`, only those who decide may change the workflow.
 type Approval struct {
-	Scope        *string `json:"scope,omitempty"`
-	Expires      any     `json:"expires,omitempty"`
-	Message      *string `json:"message,omitempty"`
-	SelfApproval *bool   `json:"self_approval,omitempty"`
+	Scope        *string  `json:"scope,omitempty"`
+	Expires      any      `json:"expires,omitempty"`
+	Message      *string  `json:"message,omitempty"`
+	SelfApproval *bool    `json:"self_approval,omitempty"`
+	Roles        []string `json:"roles,omitempty"`
+	Users        []string `json:"users,omitempty"`
+	Count        *int     `json:"count,omitempty"`
+	GuardsEdits  *bool    `json:"guards_edits,omitempty"`
 }
 
 // Artifact: A file stored by an execution; it is kept until `expires_at`.
@@ -198,15 +202,42 @@ type Attempt struct {
 
 // AuditEntry: A change made by a user. `subject` is an id (for a step, that of its run) or the name of a queue. `actor_id` is the id of the token, and `actor` the name that it had; null: the system, or an entry from before ids were recorded. Only the id identifies a token: names are chosen.
 type AuditEntry struct {
-	AuditId int     `json:"audit_id"`
-	At      string  `json:"at"`
-	Actor   string  `json:"actor"`
-	Action  string  `json:"action"`
-	Subject string  `json:"subject"`
-	Name    *string `json:"name,omitempty"`
-	Reason  *string `json:"reason,omitempty"`
-	Details any     `json:"details,omitempty"`
-	ActorId *string `json:"actor_id,omitempty"`
+	AuditId     int     `json:"audit_id"`
+	At          string  `json:"at"`
+	Actor       string  `json:"actor"`
+	Action      string  `json:"action"`
+	Subject     string  `json:"subject"`
+	Name        *string `json:"name,omitempty"`
+	Reason      *string `json:"reason,omitempty"`
+	Details     any     `json:"details,omitempty"`
+	ActorId     *string `json:"actor_id,omitempty"`
+	PrincipalId *string `json:"principal_id,omitempty"`
+	RequestId   *string `json:"request_id,omitempty"`
+	Source      *string `json:"source,omitempty"`
+	Seq         *int    `json:"seq,omitempty"`
+	Hash        *string `json:"hash,omitempty"`
+}
+
+// AuditProblem: The first entry of a chain that is not as it was written. `seq` is 0 for an entry that is in no chain.
+type AuditProblem struct {
+	Kind    string `json:"kind"`
+	Seq     int    `json:"seq"`
+	What    string `json:"what"`
+	AuditId *int   `json:"audit_id,omitempty"`
+}
+
+// AuditVerification: The result of verifying a part of a hash chain. All of it is intact if no part has a problem.
+type AuditVerification struct {
+	Intact        bool          `json:"intact"`
+	Verified      int           `json:"verified"`
+	Entries       int           `json:"entries"`
+	Hash          string        `json:"hash"`
+	Unchained     int           `json:"unchained"`
+	SignedEntries int           `json:"signed_entries"`
+	SignedAt      *string       `json:"signed_at,omitempty"`
+	Problem       *AuditProblem `json:"problem,omitempty"`
+	Notes         []string      `json:"notes,omitempty"`
+	NextCursor    *string       `json:"next_cursor,omitempty"`
 }
 
 // Backfill: A range of past fires being executed. `executions` counts those created so far by state.
@@ -322,7 +353,7 @@ type Cancel struct {
 	Reason *string `json:"reason,omitempty"`
 }
 
-// Channel: A channel. `target` omits secrets; `secrets` names those that are set. `secret` is present only in the response that generated a webhook's signing secret.
+// Channel: A channel. `target` omits secrets, except references to them; `secrets` names those that are set. `secret` is present only in the response that generated a webhook's signing secret.
 type Channel struct {
 	Name         string         `json:"name"`
 	Kind         string         `json:"kind"`
@@ -807,12 +838,13 @@ type LimitState struct {
 	Holders []LimitHolder `json:"holders"`
 }
 
-// LogChunk: A piece of the log.
+// LogChunk: A piece of the log. `received_at`: when the server stored it; null for logs of earlier versions.
 type LogChunk struct {
-	Attempt int    `json:"attempt"`
-	Seq     int    `json:"seq"`
-	Stream  string `json:"stream"`
-	Text    string `json:"text"`
+	Attempt    int     `json:"attempt"`
+	Seq        int     `json:"seq"`
+	Stream     string  `json:"stream"`
+	Text       string  `json:"text"`
+	ReceivedAt *string `json:"received_at,omitempty"`
 }
 
 // LoginLink: a type of the API.
@@ -930,6 +962,7 @@ type NewTenant struct {
 	SchedulesPerHour *int     `json:"schedules_per_hour,omitempty"`
 	MinIntervalS     *float64 `json:"min_interval_s,omitempty"`
 	EndRequired      *bool    `json:"end_required,omitempty"`
+	OutputPerDay     *int     `json:"output_per_day,omitempty"`
 	Name             string   `json:"name"`
 }
 
@@ -946,7 +979,7 @@ type NewToken struct {
 	ScheduleQuota *int     `json:"schedule_quota,omitempty"`
 }
 
-// NewTrigger: A new trigger. Without `secret`, a webhook gets a generated one.
+// NewTrigger: A new trigger. Without `secret`, a webhook gets a generated one; `secret://name` refers to a secret.
 type NewTrigger struct {
 	Source      any               `json:"source"`
 	Job         string            `json:"job"`
@@ -1485,6 +1518,7 @@ type Run struct {
 	Params     map[string]any `json:"params,omitempty"`
 	StartedAt  *string        `json:"started_at,omitempty"`
 	FinishedAt *string        `json:"finished_at,omitempty"`
+	DurationMs *int           `json:"duration_ms,omitempty"`
 	TimeoutAt  *string        `json:"timeout_at,omitempty"`
 	SlaAt      *string        `json:"sla_at,omitempty"`
 	Reason     *string        `json:"reason,omitempty"`
@@ -1522,34 +1556,37 @@ type RunRequest struct {
 	Reason *string        `json:"reason,omitempty"`
 }
 
-// RunStep: A step of a run, or an item of a mapped or repeated step. `critical`: it is on the critical path; `slack_s`: how much longer it could have taken without delaying the run. `blocked_by` names the failed steps that kept it from starting.
+// RunStep: A step of a run, or an item of a mapped or repeated step. `duration_ms`: of its execution; of a step without one, or with items, from its release to its end. `critical`: it is on the critical path; `slack_s`: how much longer it could have taken without delaying the run. `blocked_by` names the failed steps that kept it from starting.
 type RunStep struct {
-	Name         string   `json:"name"`
-	Kind         string   `json:"kind"`
-	State        string   `json:"state"`
-	Needs        []string `json:"needs"`
-	Item         *int     `json:"item,omitempty"`
-	ExecutionId  *string  `json:"execution_id,omitempty"`
-	CreatedAt    *string  `json:"created_at,omitempty"`
-	ReleasedAt   *string  `json:"released_at,omitempty"`
-	QueuedAt     *string  `json:"queued_at,omitempty"`
-	StartedAt    *string  `json:"started_at,omitempty"`
-	FinishedAt   *string  `json:"finished_at,omitempty"`
-	WakeAt       *string  `json:"wake_at,omitempty"`
-	Attempt      *int     `json:"attempt,omitempty"`
-	Worker       *string  `json:"worker,omitempty"`
-	Critical     *bool    `json:"critical,omitempty"`
-	SlackS       *float64 `json:"slack_s,omitempty"`
-	BlockedBy    []string `json:"blocked_by,omitempty"`
-	Items        *int     `json:"items,omitempty"`
-	OpenItems    *int     `json:"open_items,omitempty"`
-	Result       any      `json:"result,omitempty"`
-	Reason       *string  `json:"reason,omitempty"`
-	DecidedBy    *string  `json:"decided_by,omitempty"`
-	Flag         *string  `json:"flag,omitempty"`
-	Message      *string  `json:"message,omitempty"`
-	Scope        *string  `json:"scope,omitempty"`
-	SelfApproval *bool    `json:"self_approval,omitempty"`
+	Name            string   `json:"name"`
+	Kind            string   `json:"kind"`
+	State           string   `json:"state"`
+	Needs           []string `json:"needs"`
+	Item            *int     `json:"item,omitempty"`
+	ExecutionId     *string  `json:"execution_id,omitempty"`
+	CreatedAt       *string  `json:"created_at,omitempty"`
+	ReleasedAt      *string  `json:"released_at,omitempty"`
+	QueuedAt        *string  `json:"queued_at,omitempty"`
+	StartedAt       *string  `json:"started_at,omitempty"`
+	FinishedAt      *string  `json:"finished_at,omitempty"`
+	DurationMs      *int     `json:"duration_ms,omitempty"`
+	WakeAt          *string  `json:"wake_at,omitempty"`
+	Attempt         *int     `json:"attempt,omitempty"`
+	Worker          *string  `json:"worker,omitempty"`
+	Critical        *bool    `json:"critical,omitempty"`
+	SlackS          *float64 `json:"slack_s,omitempty"`
+	BlockedBy       []string `json:"blocked_by,omitempty"`
+	Items           *int     `json:"items,omitempty"`
+	OpenItems       *int     `json:"open_items,omitempty"`
+	Result          any      `json:"result,omitempty"`
+	Reason          *string  `json:"reason,omitempty"`
+	DecidedBy       *string  `json:"decided_by,omitempty"`
+	Flag            *string  `json:"flag,omitempty"`
+	Message         *string  `json:"message,omitempty"`
+	Scope           *string  `json:"scope,omitempty"`
+	SelfApproval    *bool    `json:"self_approval,omitempty"`
+	Approvers       []string `json:"approvers,omitempty"`
+	ApprovalsNeeded *int     `json:"approvals_needed,omitempty"`
 }
 
 // Sandbox: Limits for a `shell` or `python` task. Even an empty sandbox sets no_new_privs and kills processes that the task leaves behind. `isolation: bwrap` also provides a read-only system, a private /tmp and process namespace, and no network unless `network` is true. `disk` limits the temporary folder, `file_size` each file. `disk_rate` is the write rate in bytes per second; faster writers are suspended until they are within it.
@@ -1614,6 +1651,8 @@ type Secret struct {
 	Jobs        []string `json:"jobs"`
 	Queues      []string `json:"queues"`
 	Hosts       []string `json:"hosts"`
+	Channels    []string `json:"channels"`
+	Triggers    []string `json:"triggers"`
 	Provider    *string  `json:"provider"`
 	Path        *string  `json:"path"`
 	KeyId       *string  `json:"key_id"`
@@ -1629,9 +1668,11 @@ type SecretKeys struct {
 	Current   string         `json:"current"`
 	Keys      map[string]int `json:"keys"`
 	Rewrapped *int           `json:"rewrapped,omitempty"`
+	Encrypted *int           `json:"encrypted,omitempty"`
+	Plain     *int           `json:"plain,omitempty"`
 }
 
-// SecretSpec: A secret to create or replace. `value` is needed for a new secret; left out, the stored value stays. With `provider`, the value is read from there by `path` at each use, and is never stored. `jobs`, `queues` and `hosts` are the destinations.
+// SecretSpec: A secret to create or replace. `value` is needed for a new secret; left out, the stored value stays. With `provider`, the value is read from there by `path` when it is used, and is never stored. `jobs`, `channels`, `triggers`, `queues` and `hosts` are the destinations.
 type SecretSpec struct {
 	Value       *string  `json:"value,omitempty"`
 	Provider    *string  `json:"provider,omitempty"`
@@ -1640,6 +1681,8 @@ type SecretSpec struct {
 	Jobs        []string `json:"jobs,omitempty"`
 	Queues      []string `json:"queues,omitempty"`
 	Hosts       []string `json:"hosts,omitempty"`
+	Channels    []string `json:"channels,omitempty"`
+	Triggers    []string `json:"triggers,omitempty"`
 }
 
 // Shard: A slice of the jobs and its owner. All fires that were due more than `lag_s` ago are decided.
@@ -1825,6 +1868,8 @@ type Tenant struct {
 	SchedulesPerHour *int        `json:"schedules_per_hour"`
 	MinIntervalS     *float64    `json:"min_interval_s"`
 	EndRequired      bool        `json:"end_required"`
+	OutputPerDay     *int        `json:"output_per_day"`
+	OutputToday      int         `json:"output_today"`
 	Share            TenantShare `json:"share"`
 }
 
@@ -1846,6 +1891,7 @@ type TenantSettings struct {
 	SchedulesPerHour *int     `json:"schedules_per_hour,omitempty"`
 	MinIntervalS     *float64 `json:"min_interval_s,omitempty"`
 	EndRequired      *bool    `json:"end_required,omitempty"`
+	OutputPerDay     *int     `json:"output_per_day,omitempty"`
 }
 
 // TenantShare: `entitled` and `used` are fractions of all tenants that run or wait for something.
@@ -1876,7 +1922,7 @@ type Token struct {
 	Current       bool     `json:"current"`
 }
 
-// Trigger: A trigger. `path` is the address of a webhook on this server. `secret` is present only in the response that set or generated it. `previous_secret_until`: until then, requests may be signed with the secret before it as well. `last_rejection`: why a request was rejected; recorded at most every ten seconds. Of a trigger that watches files: `looked_at` is the last look that could read the place; while one cannot, the state is `failing`, and `last_error` says why.
+// Trigger: A trigger. `path` is the address of a webhook on this server. `secret` is present only in the response that generated it. `secret_reference` is the `secret://name` that the trigger refers to. `previous_secret_until`: until then, requests may be signed with the secret before it as well. `last_rejection`: why a request was rejected; recorded at most every ten seconds. Of a trigger that watches files: `looked_at` is the last look that could read the place; while one cannot, the state is `failing`, and `last_error` says why.
 type Trigger struct {
 	TriggerId           string           `json:"trigger_id"`
 	Name                string           `json:"name"`
@@ -1892,6 +1938,7 @@ type Trigger struct {
 	PausedAt            *string          `json:"paused_at,omitempty"`
 	PauseReason         *string          `json:"pause_reason,omitempty"`
 	PreviousSecretUntil *string          `json:"previous_secret_until,omitempty"`
+	SecretReference     *string          `json:"secret_reference,omitempty"`
 	LastDelivery        *TriggerDelivery `json:"last_delivery,omitempty"`
 	LastRejectedAt      *string          `json:"last_rejected_at,omitempty"`
 	LastRejection       *string          `json:"last_rejection,omitempty"`
@@ -1957,6 +2004,8 @@ type User struct {
 	CreatedBy   string  `json:"created_by"`
 	Tokens      int     `json:"tokens"`
 	LastUsedAt  *string `json:"last_used_at"`
+	Issuer      *string `json:"issuer,omitempty"`
+	BlockedAt   *string `json:"blocked_at,omitempty"`
 }
 
 // UserChange: Fields that are null stay as they are.
@@ -1998,6 +2047,17 @@ type WebhookTarget struct {
 	Kind   string  `json:"kind"`
 	Url    string  `json:"url"`
 	Secret *string `json:"secret,omitempty"`
+}
+
+// Whoami: The caller of a request, and what it may do.
+type Whoami struct {
+	Name       string   `json:"name"`
+	TokenId    string   `json:"token_id"`
+	Tenant     string   `json:"tenant"`
+	Role       *string  `json:"role"`
+	Scopes     []string `json:"scopes"`
+	UserId     *string  `json:"user_id"`
+	ExpiresInS *float64 `json:"expires_in_s"`
 }
 
 // Why: Why an execution does not run yet: reasons in the order in which they must be resolved. `started_by`: the trigger that started it.
@@ -2150,6 +2210,15 @@ func (c *Client) AlertsListAlerts(ctx context.Context, options ...Option) (*Page
 func (c *Client) AuditListEntries(ctx context.Context, options ...Option) (*PageAuditEntry, error) {
 	answer := new(PageAuditEntry)
 	if err := c.call(ctx, "GET", "/api/v1/audit", nil, answer, options); err != nil {
+		return nil, err
+	}
+	return answer, nil
+}
+
+// AuditVerify: Verify the hash chain of the audit log, a part at a time: repeat with `next_cursor` until there is none. GET /api/v1/audit:verify
+func (c *Client) AuditVerify(ctx context.Context, options ...Option) (*AuditVerification, error) {
+	answer := new(AuditVerification)
+	if err := c.call(ctx, "GET", "/api/v1/audit:verify", nil, answer, options); err != nil {
 		return nil, err
 	}
 	return answer, nil
@@ -2969,6 +3038,15 @@ func (c *Client) SecretsListKeys(ctx context.Context, options ...Option) (*Secre
 	return answer, nil
 }
 
+// SecretsEncrypt: Encrypt the secrets of channels and triggers that are in plain text, as every start of a server does. POST /api/v1/secret-keys/encrypt
+func (c *Client) SecretsEncrypt(ctx context.Context, options ...Option) (*SecretKeys, error) {
+	answer := new(SecretKeys)
+	if err := c.call(ctx, "POST", "/api/v1/secret-keys/encrypt", nil, answer, options); err != nil {
+		return nil, err
+	}
+	return answer, nil
+}
+
 // SecretsRotateKey: Wrap every value in the current master key, which is the first one of the key file. POST /api/v1/secret-keys/rotate
 func (c *Client) SecretsRotateKey(ctx context.Context, options ...Option) (*SecretKeys, error) {
 	answer := new(SecretKeys)
@@ -3178,7 +3256,7 @@ func (c *Client) TriggersListTriggers(ctx context.Context, options ...Option) (*
 	return answer, nil
 }
 
-// TriggersCreateTrigger: Create a trigger; only this response contains the secret of a webhook. POST /api/v1/triggers
+// TriggersCreateTrigger: Create a trigger; only this response contains the secret that was generated for a webhook. POST /api/v1/triggers
 func (c *Client) TriggersCreateTrigger(ctx context.Context, body NewTrigger, options ...Option) (*Trigger, error) {
 	answer := new(Trigger)
 	if err := c.call(ctx, "POST", "/api/v1/triggers", body, answer, options); err != nil {
@@ -3285,6 +3363,33 @@ func (c *Client) UsersChangeUser(ctx context.Context, name string, body UserChan
 // UsersDeleteUser: Delete a user; its tokens are revoked at once. DELETE /api/v1/users/{name}
 func (c *Client) UsersDeleteUser(ctx context.Context, name string, options ...Option) error {
 	return c.call(ctx, "DELETE", "/api/v1/users/"+url.PathEscape(name), nil, nil, options)
+}
+
+// UsersBlockUser: Block a user of an identity provider: its JWTs are refused, and its sessions and streams end at once. POST /api/v1/users/{name}/block
+func (c *Client) UsersBlockUser(ctx context.Context, name string, options ...Option) (*User, error) {
+	answer := new(User)
+	if err := c.call(ctx, "POST", "/api/v1/users/"+url.PathEscape(name)+"/block", nil, answer, options); err != nil {
+		return nil, err
+	}
+	return answer, nil
+}
+
+// UsersUnblockUser: Admit a blocked user again. Its browser has to sign in again. POST /api/v1/users/{name}/unblock
+func (c *Client) UsersUnblockUser(ctx context.Context, name string, options ...Option) (*User, error) {
+	answer := new(User)
+	if err := c.call(ctx, "POST", "/api/v1/users/"+url.PathEscape(name)+"/unblock", nil, answer, options); err != nil {
+		return nil, err
+	}
+	return answer, nil
+}
+
+// UsersWhoami: Get the caller of this request, and what it may do. GET /api/v1/whoami
+func (c *Client) UsersWhoami(ctx context.Context, options ...Option) (*Whoami, error) {
+	answer := new(Whoami)
+	if err := c.call(ctx, "GET", "/api/v1/whoami", nil, answer, options); err != nil {
+		return nil, err
+	}
+	return answer, nil
 }
 
 // WorkerTokensCreate: Issue a token for workers, bound to queues, labels and task kinds. POST /api/v1/worker-tokens

@@ -48,12 +48,16 @@ export interface AppriseTarget {
   "url"?: string | null;
 }
 
-/** Waits for approval. Without an answer before `expires` the step is rejected. The token that started the run, or wrote the version of the workflow, cannot approve it unless `self_approval` allows that. */
+/** Waits for approval. Without an answer before `expires` the step is rejected. The user or token that started the run, or wrote the version of the workflow, cannot approve it unless `self_approval` allows that. With `roles` or `users`, only these decide. `count` users or tokens have to approve. With `guards_edits`, only those who decide may change the workflow. */
 export interface Approval {
   "scope"?: string;
   "expires"?: string | number | null;
   "message"?: string;
   "self_approval"?: boolean;
+  "roles"?: Array<string>;
+  "users"?: Array<string>;
+  "count"?: number;
+  "guards_edits"?: boolean;
 }
 
 /** A file stored by an execution; it is kept until `expires_at`. */
@@ -100,6 +104,33 @@ export interface AuditEntry {
   "reason"?: string | null;
   "details"?: unknown;
   "actor_id"?: string | null;
+  "principal_id"?: string | null;
+  "request_id"?: string | null;
+  "source"?: string | null;
+  "seq"?: number | null;
+  "hash"?: string | null;
+}
+
+/** The first entry of a chain that is not as it was written. `seq` is 0 for an entry that is in no chain. */
+export interface AuditProblem {
+  "kind": "changed" | "forged_head" | "inserted" | "removed" | "reordered" | "rewritten" | "truncated" | "wrong_tenant";
+  "seq": number;
+  "what": string;
+  "audit_id"?: number | null;
+}
+
+/** The result of verifying a part of a hash chain. All of it is intact if no part has a problem. */
+export interface AuditVerification {
+  "intact": boolean;
+  "verified": number;
+  "entries": number;
+  "hash": string;
+  "unchained": number;
+  "signed_entries": number;
+  "signed_at"?: string | null;
+  "problem"?: AuditProblem | null;
+  "notes"?: Array<string>;
+  "next_cursor"?: string | null;
 }
 
 /** A range of past fires being executed. `executions` counts those created so far by state. */
@@ -212,7 +243,7 @@ export interface Cancel {
   "reason"?: string;
 }
 
-/** A channel. `target` omits secrets; `secrets` names those that are set. `secret` is present only in the response that generated a webhook's signing secret. */
+/** A channel. `target` omits secrets, except references to them; `secrets` names those that are set. `secret` is present only in the response that generated a webhook's signing secret. */
 export interface Channel {
   "name": string;
   "kind": string;
@@ -690,12 +721,13 @@ export interface LimitState {
   "holders": Array<LimitHolder>;
 }
 
-/** A piece of the log. */
+/** A piece of the log. `received_at`: when the server stored it; null for logs of earlier versions. */
 export interface LogChunk {
   "attempt": number;
   "seq": number;
   "stream": "stderr" | "stdout" | "system";
   "text": string;
+  "received_at"?: string | null;
 }
 
 export interface LoginLink {
@@ -810,6 +842,7 @@ export interface NewTenant {
   "schedules_per_hour"?: number | null;
   "min_interval_s"?: number | null;
   "end_required"?: boolean;
+  "output_per_day"?: number | null;
   "name": string;
 }
 
@@ -826,7 +859,7 @@ export interface NewToken {
   "schedule_quota"?: number | null;
 }
 
-/** A new trigger. Without `secret`, a webhook gets a generated one. */
+/** A new trigger. Without `secret`, a webhook gets a generated one; `secret://name` refers to a secret. */
 export interface NewTrigger {
   "source": WebhookSource | CompletionSource | FilesSource;
   "job": string;
@@ -1362,6 +1395,7 @@ export interface Run {
   "params"?: Record<string, unknown> | null;
   "started_at"?: string | null;
   "finished_at"?: string | null;
+  "duration_ms"?: number | null;
   "timeout_at"?: string | null;
   "sla_at"?: string | null;
   "reason"?: string | null;
@@ -1398,7 +1432,7 @@ export interface RunRequest {
   "reason"?: string | null;
 }
 
-/** A step of a run, or an item of a mapped or repeated step. `critical`: it is on the critical path; `slack_s`: how much longer it could have taken without delaying the run. `blocked_by` names the failed steps that kept it from starting. */
+/** A step of a run, or an item of a mapped or repeated step. `duration_ms`: of its execution; of a step without one, or with items, from its release to its end. `critical`: it is on the critical path; `slack_s`: how much longer it could have taken without delaying the run. `blocked_by` names the failed steps that kept it from starting. */
 export interface RunStep {
   "name": string;
   "kind": "approval" | "event" | "task" | "wait" | "workflow";
@@ -1411,6 +1445,7 @@ export interface RunStep {
   "queued_at"?: string | null;
   "started_at"?: string | null;
   "finished_at"?: string | null;
+  "duration_ms"?: number | null;
   "wake_at"?: string | null;
   "attempt"?: number | null;
   "worker"?: string | null;
@@ -1426,6 +1461,8 @@ export interface RunStep {
   "message"?: string | null;
   "scope"?: string | null;
   "self_approval"?: boolean | null;
+  "approvers"?: Array<string> | null;
+  "approvals_needed"?: number | null;
 }
 
 /** Limits for a `shell` or `python` task. Even an empty sandbox sets no_new_privs and kills processes that the task leaves behind. `isolation: bwrap` also provides a read-only system, a private /tmp and process namespace, and no network unless `network` is true. `disk` limits the temporary folder, `file_size` each file. `disk_rate` is the write rate in bytes per second; faster writers are suspended until they are within it. */
@@ -1489,6 +1526,8 @@ export interface Secret {
   "jobs": Array<string>;
   "queues": Array<string>;
   "hosts": Array<string>;
+  "channels": Array<string>;
+  "triggers": Array<string>;
   "provider": string | null;
   "path": string | null;
   "key_id": string | null;
@@ -1504,9 +1543,11 @@ export interface SecretKeys {
   "current": string;
   "keys": Record<string, number>;
   "rewrapped"?: number;
+  "encrypted"?: number;
+  "plain"?: number;
 }
 
-/** A secret to create or replace. `value` is needed for a new secret; left out, the stored value stays. With `provider`, the value is read from there by `path` at each use, and is never stored. `jobs`, `queues` and `hosts` are the destinations. */
+/** A secret to create or replace. `value` is needed for a new secret; left out, the stored value stays. With `provider`, the value is read from there by `path` when it is used, and is never stored. `jobs`, `channels`, `triggers`, `queues` and `hosts` are the destinations. */
 export interface SecretSpec {
   "value"?: string | null;
   "provider"?: string | null;
@@ -1515,6 +1556,8 @@ export interface SecretSpec {
   "jobs"?: Array<string>;
   "queues"?: Array<string>;
   "hosts"?: Array<string>;
+  "channels"?: Array<string>;
+  "triggers"?: Array<string>;
 }
 
 /** A slice of the jobs and its owner. All fires that were due more than `lag_s` ago are decided. */
@@ -1696,6 +1739,8 @@ export interface Tenant {
   "schedules_per_hour": number | null;
   "min_interval_s": number | null;
   "end_required": boolean;
+  "output_per_day": number | null;
+  "output_today": number;
   "share": TenantShare;
 }
 
@@ -1717,6 +1762,7 @@ export interface TenantSettings {
   "schedules_per_hour"?: number | null;
   "min_interval_s"?: number | null;
   "end_required"?: boolean;
+  "output_per_day"?: number | null;
 }
 
 /** `entitled` and `used` are fractions of all tenants that run or wait for something. */
@@ -1747,7 +1793,7 @@ export interface Token {
   "current": boolean;
 }
 
-/** A trigger. `path` is the address of a webhook on this server. `secret` is present only in the response that set or generated it. `previous_secret_until`: until then, requests may be signed with the secret before it as well. `last_rejection`: why a request was rejected; recorded at most every ten seconds. Of a trigger that watches files: `looked_at` is the last look that could read the place; while one cannot, the state is `failing`, and `last_error` says why. */
+/** A trigger. `path` is the address of a webhook on this server. `secret` is present only in the response that generated it. `secret_reference` is the `secret://name` that the trigger refers to. `previous_secret_until`: until then, requests may be signed with the secret before it as well. `last_rejection`: why a request was rejected; recorded at most every ten seconds. Of a trigger that watches files: `looked_at` is the last look that could read the place; while one cannot, the state is `failing`, and `last_error` says why. */
 export interface Trigger {
   "trigger_id": string;
   "name": string;
@@ -1763,6 +1809,7 @@ export interface Trigger {
   "paused_at"?: string | null;
   "pause_reason"?: string | null;
   "previous_secret_until"?: string | null;
+  "secret_reference"?: string | null;
   "last_delivery"?: TriggerDelivery | null;
   "last_rejected_at"?: string | null;
   "last_rejection"?: string | null;
@@ -1826,6 +1873,8 @@ export interface User {
   "created_by": string;
   "tokens": number;
   "last_used_at": string | null;
+  "issuer"?: string | null;
+  "blocked_at"?: string | null;
 }
 
 /** Fields that are null stay as they are. */
@@ -1867,6 +1916,17 @@ export interface WebhookTarget {
   "kind": "webhook";
   "url": string;
   "secret"?: string | null;
+}
+
+/** The caller of a request, and what it may do. */
+export interface Whoami {
+  "name": string;
+  "token_id": string;
+  "tenant": string;
+  "role": string | null;
+  "scopes": Array<string>;
+  "user_id": string | null;
+  "expires_in_s": number | null;
 }
 
 /** Why an execution does not run yet: reasons in the order in which they must be resolved. `started_by`: the trigger that started it. */
@@ -2045,6 +2105,11 @@ export class Client {
   /** List audit entries, newest first. GET /api/v1/audit */
   auditListEntries(options: Options = {}): Promise<PageAuditEntry> {
     return this.call<PageAuditEntry>("GET", `/api/v1/audit`, undefined, options);
+  }
+
+  /** Verify the hash chain of the audit log, a part at a time: repeat with `next_cursor` until there is none. GET /api/v1/audit:verify */
+  auditVerify(options: Options = {}): Promise<AuditVerification> {
+    return this.call<AuditVerification>("GET", `/api/v1/audit:verify`, undefined, options);
   }
 
   /** List backfills, newest first, without `executions`. GET /api/v1/backfills */
@@ -2517,6 +2582,11 @@ export class Client {
     return this.call<SecretKeys>("GET", `/api/v1/secret-keys`, undefined, options);
   }
 
+  /** Encrypt the secrets of channels and triggers that are in plain text, as every start of a server does. POST /api/v1/secret-keys/encrypt */
+  secretsEncrypt(options: Options = {}): Promise<SecretKeys> {
+    return this.call<SecretKeys>("POST", `/api/v1/secret-keys/encrypt`, undefined, options);
+  }
+
   /** Wrap every value in the current master key, which is the first one of the key file. POST /api/v1/secret-keys/rotate */
   secretsRotateKey(options: Options = {}): Promise<SecretKeys> {
     return this.call<SecretKeys>("POST", `/api/v1/secret-keys/rotate`, undefined, options);
@@ -2642,7 +2712,7 @@ export class Client {
     return this.call<PageTrigger>("GET", `/api/v1/triggers`, undefined, options);
   }
 
-  /** Create a trigger; only this response contains the secret of a webhook. POST /api/v1/triggers */
+  /** Create a trigger; only this response contains the secret that was generated for a webhook. POST /api/v1/triggers */
   triggersCreateTrigger(body: NewTrigger, options: Options = {}): Promise<Trigger> {
     return this.call<Trigger>("POST", `/api/v1/triggers`, body, options);
   }
@@ -2705,6 +2775,21 @@ export class Client {
   /** Delete a user; its tokens are revoked at once. DELETE /api/v1/users/{name} */
   usersDeleteUser(name: string, options: Options = {}): Promise<void> {
     return this.call<void>("DELETE", `/api/v1/users/${encodeURIComponent(name)}`, undefined, options);
+  }
+
+  /** Block a user of an identity provider: its JWTs are refused, and its sessions and streams end at once. POST /api/v1/users/{name}/block */
+  usersBlockUser(name: string, options: Options = {}): Promise<User> {
+    return this.call<User>("POST", `/api/v1/users/${encodeURIComponent(name)}/block`, undefined, options);
+  }
+
+  /** Admit a blocked user again. Its browser has to sign in again. POST /api/v1/users/{name}/unblock */
+  usersUnblockUser(name: string, options: Options = {}): Promise<User> {
+    return this.call<User>("POST", `/api/v1/users/${encodeURIComponent(name)}/unblock`, undefined, options);
+  }
+
+  /** Get the caller of this request, and what it may do. GET /api/v1/whoami */
+  usersWhoami(options: Options = {}): Promise<Whoami> {
+    return this.call<Whoami>("GET", `/api/v1/whoami`, undefined, options);
   }
 
   /** Issue a token for workers, bound to queues, labels and task kinds. POST /api/v1/worker-tokens */

@@ -1,7 +1,7 @@
 """`mainspring watch`: raise an alarm from another machine when the whole cluster is silent.
 
 Alerts of a cluster are sent by its leader, so nothing is sent when every server or the database is gone. This program
-needs neither: it asks a server over HTTP, and sends webhooks or runs a program by itself.
+needs neither: it asks a server over HTTP, and sends webhooks or runs a program on its own.
 """
 
 from __future__ import annotations
