@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 from uuid import UUID, uuid5
 
@@ -12,13 +12,14 @@ import structlog
 from mainspring import ports
 from mainspring.alerts.readings import ReadingHistory, take_readings
 from mainspring.clock import Clock, SystemClock
-from mainspring.domain.alert import BUILT_IN, AlertChanges, Rule, judge, labels_of, rules_of
+from mainspring.domain.alert import BUILT_IN, AlertChanges, Reading, Rule, judge, labels_of, rules_of
 from mainspring.domain.silence import Silence, silenced_until
 from mainspring.ids import new_id
 from mainspring.service import Loops, Service
 from mainspring.store import alerts, outbox, silences
 from mainspring.store.alerts import AlertRow
 from mainspring.store.db import Connection, Database
+from mainspring.store.queue_samples import write_queue_samples
 from mainspring.store.subscriptions import Subscriptions
 
 log = structlog.get_logger()
@@ -29,6 +30,8 @@ MAX_JOBS = 2_000
 """Jobs with a `late` or `missed` notification checked per evaluation; with more, they take turns."""
 CLEANUP_EVERY = 360
 """Evaluations."""
+SAMPLE_MS = 60_000
+"""How often the depth of the queues is kept for the chart."""
 REREAD_EVERY = 6
 """Evaluations between two reads of all rules and silences, in case a hint was lost."""
 DEADLINE_REST = 10
@@ -62,6 +65,7 @@ class AlertEvaluator(Service):
         self._edited = True
         self._cursors = {"late": _ZERO, "missed": _ZERO}
         self._evaluations = 0
+        self._sampled_ms = 0
         self._loops = Loops("alerts")
         bus.subscribe(ports.CHANNELS, lambda _: self.edited(), on_gap=self.edited)
 
@@ -90,12 +94,21 @@ class AlertEvaluator(Service):
             now_ms, readings = await take_readings(connection, self._history)
             self._history.deadlines_at = now_ms + round((self._clock.monotonic() - started) * 1000 * DEADLINE_REST)
             known = await alerts.open_alerts(connection)
+            await self._sample_queues(connection, readings, now_ms)
         await self.apply(judge(self._rules, readings, known, now_ms=now_ms), now_ms=now_ms)
         await self._notify_jobs()
         self._evaluations += 1
         if self._evaluations % CLEANUP_EVERY == 0:
             async with self._database.connection() as connection:
                 await alerts.forget_alerts(connection, limit=10_000)
+
+    async def _sample_queues(self, connection: Connection, readings: Sequence[Reading], now_ms: int) -> None:
+        """Keep the depths of the queues, which were just read for the rules, once a minute."""
+        if now_ms // SAMPLE_MS == self._sampled_ms // SAMPLE_MS:
+            return
+        depths = [(r.tenant, r.key, int(r.value)) for r in readings if r.condition == "queue_depth"]
+        await write_queue_samples(connection, now_ms=now_ms, depths=depths)
+        self._sampled_ms = now_ms
 
     async def apply(self, changes: AlertChanges, *, now_ms: int) -> None:
         """Write the changed alerts and their notifications in one transaction."""

@@ -10,8 +10,9 @@ import msgspec
 from mainspring import wire
 from mainspring.domain.alert import BUILT_IN, CONDITIONS, Rule, rule_problems, rules_of
 from mainspring.domain.audit import changes
-from mainspring.domain.errors import Invalid, NotFound, Problem, invalid
+from mainspring.domain.errors import Conflict, Invalid, NotFound, Problem, invalid
 from mainspring.store import alerts, audit, channels
+from mainspring.store.alerts import SeenRule
 from mainspring.store.db import Database
 
 MAX_PAGE = 500
@@ -50,8 +51,10 @@ async def list_rules(database: Database, *, tenant: int) -> wire.Page[wire.Alert
     return wire.Page(items=[_shown(name, rule, written.get(name)) for name, rule in rules.items()])
 
 
-async def put_rule(database: Database, name: str, rule: Rule, *, tenant: int, by: str) -> wire.AlertRule:
-    """Write a rule; it replaces a built-in rule of the same name."""
+async def put_rule(
+    database: Database, name: str, rule: Rule, *, tenant: int, by: str, seen: SeenRule | None = None
+) -> wire.AlertRule:
+    """Write a rule; it replaces a built-in rule of the same name. With `seen`, Conflict if it has changed since."""
     problems = rule_problems(name, rule)
     async with database.transaction() as connection:
         known = (
@@ -66,7 +69,8 @@ async def put_rule(database: Database, name: str, rule: Rule, *, tenant: int, by
             raise Invalid(problems[0].message, code="bad_rule", problems=tuple(problems))
         written = (await alerts.tenant_rules(connection, tenant=tenant)).get(name)
         old = written[0] if written is not None else BUILT_IN.get(name)
-        await alerts.upsert_rule(connection, tenant=tenant, name=name, rule=rule, by=by)
+        if not await alerts.upsert_rule(connection, tenant=tenant, name=name, rule=rule, by=by, seen=seen):
+            raise Conflict(f"the rule {name} was changed while you edited it; compare, then save again")
         before = {} if old is None else msgspec.to_builtins(old)
         await audit.record(
             connection,

@@ -83,16 +83,21 @@ async def timeline(client: AsyncClient, out: Output, execution: str) -> None:
 @click.argument("execution")
 @click.option("--follow", "-f", is_flag=True, help="Stream the log until the execution ends.")
 @click.option("--raw", is_flag=True, help="Print it as it is, with everything that controls a terminal.")
+@click.option("--timestamps", "-t", is_flag=True, help="Start each line with the time when the server received it.")
 @connected
-async def execution_logs(client: AsyncClient, out: Output, execution: str, follow: bool, raw: bool) -> None:
+async def execution_logs(
+    client: AsyncClient, out: Output, execution: str, follow: bool, raw: bool, timestamps: bool
+) -> None:
     """Print the log: its stdout on stdout, its stderr on stderr.
 
     Colours are kept on a terminal. Other control characters are shown as escapes, unless --raw.
     """
     if raw and not out.is_text:
         raise click.UsageError("--raw prints the log itself, so it has no format.")
+    if raw and timestamps:
+        raise click.UsageError("--raw prints the log itself, so it has no --timestamps.")
     if follow and out.is_text:
-        await print_output(client, execution, raw=raw)
+        await print_output(client, execution, raw=raw, timestamps=timestamps)
         return
     if follow:
         async for chunk in client.follow_logs(execution):
@@ -100,7 +105,7 @@ async def execution_logs(client: AsyncClient, out: Output, execution: str, follo
         return
     # "@last" must not become another execution between two pages.
     ref = (await client.execution(execution)).execution_id
-    printer, place = LogPrinter(raw=raw), ""
+    printer, place = LogPrinter(raw=raw, timestamps=timestamps), ""
     while True:
         piece = await client.logs(ref, place=place)
         for chunk in piece.chunks:

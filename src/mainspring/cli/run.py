@@ -22,7 +22,7 @@ from mainspring.cli.spec_options import value_of
 from mainspring.cli.tables.executions import EXECUTIONS, state_text
 from mainspring.display.terminal import PrintableStream
 from mainspring.display.text import clean
-from mainspring.display.times import now, span
+from mainspring.display.times import local_exact, now, span
 from mainspring.domain.errors import Forbidden, NotFound
 
 if TYPE_CHECKING:
@@ -122,9 +122,9 @@ async def watch(client: AsyncClient, execution: wire.Execution, timeout_s: float
         raise WaitTimedOut(await client.execution(ref)) from None
 
 
-async def print_output(client: AsyncClient, ref: str, *, raw: bool = False) -> None:
+async def print_output(client: AsyncClient, ref: str, *, raw: bool = False, timestamps: bool = False) -> None:
     """Stream the log of an execution to stdout and stderr, with its progress."""
-    printer, line = LogPrinter(raw=raw), ProgressLine()
+    printer, line = LogPrinter(raw=raw, timestamps=timestamps), ProgressLine()
     try:
         async for news in client.follow(ref):
             if isinstance(news, wire.Progress):
@@ -179,11 +179,13 @@ class LogPrinter:
     """Writes log chunks, with a line where another attempt begins.
 
     Programs write to their log whatever they like, and so do those whose input they repeat. Only colours reach the
-    terminal, unless `raw`.
+    terminal, unless `raw`. With `timestamps`, each line begins with the time at which the server received it.
     """
 
-    def __init__(self, *, raw: bool = False) -> None:
+    def __init__(self, *, raw: bool = False, timestamps: bool = False) -> None:
         self._raw = raw
+        self._timestamps = timestamps
+        self._line_starts = {False: True, True: True}
         self._attempt: int | None = None
         self._streams = {False: PrintableStream(), True: PrintableStream()}
 
@@ -199,7 +201,18 @@ class LogPrinter:
             stream.buffer.write(chunk.text.encode("utf-8", "surrogatepass"))
             stream.buffer.flush()
         else:
-            echo(self._streams[err].add(chunk.text), nl=False, err=err)
+            text = self._streams[err].add(chunk.text)
+            echo(self._stamped(text, err, chunk.received_at) if self._timestamps else text, nl=False, err=err)
+
+    def _stamped(self, text: str, err: bool, at: datetime | None) -> str:
+        *whole, last = text.split("\n")
+        stamp = f"{local_exact(at)}  "
+        lines = []
+        for line, ending in (*((line, "\n") for line in whole), (last, "")):
+            if line or ending:
+                lines.append((stamp if self._line_starts[err] else "") + line + ending)
+                self._line_starts[err] = bool(ending)
+        return "".join(lines)
 
     def end(self) -> None:
         """Print what was held back, and switch colours off."""

@@ -43,14 +43,26 @@ async def all_rules(connection: Connection) -> dict[int, dict[str, Rule]]:
     return found
 
 
+@dataclass(frozen=True, slots=True)
+class SeenRule:
+    """The state of a rule that an editor saw: when it was written; None for a built-in one without changes."""
+
+    updated_at: datetime | None
+
+
 async def tenant_rules(connection: Connection, *, tenant: int) -> dict[str, tuple[Rule, datetime, str]]:
     rows = await connection.fetch(q("tenant_rules"), tenant)
     return {r["name"]: (msgspec.convert(r["rule"], Rule), r["updated_at"], r["updated_by"]) for r in rows}
 
 
-async def upsert_rule(connection: Connection, *, tenant: int, name: str, rule: Rule, by: str) -> None:
-    await connection.execute(q("upsert_rule"), tenant, name, rule, by)
+async def upsert_rule(
+    connection: Connection, *, tenant: int, name: str, rule: Rule, by: str, seen: SeenRule | None = None
+) -> bool:
+    """Write a rule; with `seen`, only if it has not changed since. Return whether it was written."""
+    updated_at = None if seen is None else seen.updated_at
     hint(connection, ports.CHANNELS)
+    row = await connection.fetchrow(q("upsert_rule"), tenant, name, rule, by, seen is not None, updated_at)
+    return row is not None
 
 
 async def delete_rule(connection: Connection, *, tenant: int, name: str) -> bool:

@@ -29,12 +29,20 @@ async def steps_of_runs(connection: Connection, *, tenant: int, wanted: Sequence
     return [StepCell(**row) for row in rows]
 
 
-async def started_executions(
+@dataclass(frozen=True, slots=True)
+class ExecutionTimes:
+    """When an execution started, and its duration if it has ended."""
+
+    started_at: datetime
+    duration_ms: int | None
+
+
+async def execution_times(
     connection: Connection, *, tenant: int, execution_ids: Sequence[UUID], since: datetime
-) -> dict[UUID, datetime]:
-    """Start times of executions that have started; none of them ended before `since`."""
-    rows = await connection.fetch(q("started_executions"), tenant, list(execution_ids), since)
-    return {row["execution_id"]: row["started_at"] for row in rows}
+) -> dict[UUID, ExecutionTimes]:
+    """Times of executions that have started; none of them ended before `since`."""
+    rows = await connection.fetch(q("execution_times"), tenant, list(execution_ids), since)
+    return {row["execution_id"]: ExecutionTimes(row["started_at"], row["duration_ms"]) for row in rows}
 
 
 async def history_pages(connection: Connection, *, days: Sequence[date]) -> dict[date, int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
@@ -14,6 +15,8 @@ from mainspring.store.queries import q
 
 Chunk = tuple[UUID, wire.Output]
 """Output of one attempt, and the session that reports it."""
+LogRow = tuple[int, int, wire.Stream, bytes, datetime | None]
+"""Attempt, sequence number, stream, data, and when it was stored: unknown for rows of earlier versions."""
 
 
 async def append_logs(connection: Connection, *, chunks: Sequence[Chunk]) -> None:
@@ -34,17 +37,21 @@ def chunk_arrays(chunks: Sequence[Chunk]) -> tuple[list[Any], ...]:
 
 async def read_logs(
     connection: Connection, *, tenant: int, execution_id: UUID, after: tuple[int, int], limit: int
-) -> list[tuple[int, int, wire.Stream, bytes]]:
+) -> list[LogRow]:
     rows = await connection.fetch(
         q("read_logs"), execution_id, tenant, instant(fire_ms_of(execution_id)), *after, limit
     )
-    return [(r["attempt"], r["seq"], r["stream"], bytes(r["data"])) for r in rows]
+    return [_row(r) for r in rows]
 
 
 async def read_logs_before(
     connection: Connection, *, tenant: int, execution_id: UUID, before: tuple[int, int], limit: int, size: int
-) -> list[tuple[int, int, wire.Stream, bytes]]:
+) -> list[LogRow]:
     """Chunks before a position, newest first: at most `limit`, and about `size` bytes."""
     since = instant(fire_ms_of(execution_id))
     rows = await connection.fetch(q("read_logs_before"), execution_id, tenant, since, *before, limit, size)
-    return [(r["attempt"], r["seq"], r["stream"], bytes(r["data"])) for r in rows]
+    return [_row(r) for r in rows]
+
+
+def _row(r: Any) -> LogRow:
+    return (r["attempt"], r["seq"], r["stream"], bytes(r["data"]), r["received_at"])

@@ -707,6 +707,7 @@ CREATE TABLE log_chunks (
     stream        text NOT NULL CHECK (stream IN ('stdout', 'stderr', 'system')),
     data          bytea NOT NULL,
     started_at    timestamptz NOT NULL,             -- of the attempt, so that a chunk sent twice is one row
+    received_at   timestamptz DEFAULT db_now(),     -- null: stored by an earlier version
     PRIMARY KEY (execution_id, attempt, seq, started_at)
 ) PARTITION BY RANGE (started_at);
 CREATE TABLE log_chunks_default PARTITION OF log_chunks DEFAULT;
@@ -1077,6 +1078,20 @@ CREATE TABLE measurements (
     measured_at  timestamptz NOT NULL DEFAULT db_now(),
     figures      jsonb NOT NULL
 ) WITH (fillfactor = 50);
+
+-- The depth of queues, once a minute, for the chart of the last hours. A sample lists only the queues with executions
+-- waiting, so a queue without a row in a sample was empty, and a minute without a sample is unknown.
+CREATE TABLE queue_sample_times (
+    sampled_at  timestamptz PRIMARY KEY
+);
+CREATE TABLE queue_samples (
+    tenant_id   int NOT NULL REFERENCES tenants,
+    sampled_at  timestamptz NOT NULL REFERENCES queue_sample_times ON DELETE CASCADE,
+    queue       text COLLATE "C" NOT NULL,
+    depth       int NOT NULL CHECK (depth > 0),     -- counted up to a bound
+    PRIMARY KEY (tenant_id, sampled_at, queue)
+);
+CREATE INDEX queue_samples_time ON queue_samples (sampled_at);
 
 -- The `notify` setting of jobs, one row for each event and channel.
 CREATE TABLE job_notices (

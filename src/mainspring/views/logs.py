@@ -16,7 +16,7 @@ CHUNKS_PER_PAGE = 200
 TAIL_BYTES = 96_000
 """How much of a log is rendered at once."""
 PAGE_BYTES = 1_000_000
-LogRows = Sequence[tuple[int, int, wire.Stream, bytes]]
+LogRows = Sequence[logs.LogRow]
 _START = (0, -1)
 _END = (32_767, 2_147_483_647)
 _POSITION = re.compile(r"(\d{1,4})\.(-1|\d{1,9})\Z", re.ASCII)
@@ -107,7 +107,7 @@ async def _execution(connection: Connection, execution_id: UUID, *, tenant: int)
 
 def _first_bytes(rows: LogRows, size: int) -> LogRows:
     """The first rows with about `size` bytes, at least one."""
-    for count, (*_, data) in enumerate(rows):
+    for count, (_, _, _, data, _) in enumerate(rows):
         size -= len(data)
         if size < 0:
             return rows[: max(1, count)]
@@ -116,6 +116,6 @@ def _first_bytes(rows: LogRows, size: int) -> LogRows:
 
 def _chunks(rows: LogRows) -> list[wire.LogChunk]:
     return [
-        wire.LogChunk(attempt=attempt, seq=seq, stream=stream, text=data.decode("utf-8", "replace"))
-        for attempt, seq, stream, data in rows
+        wire.LogChunk(attempt=attempt, seq=seq, stream=stream, text=data.decode("utf-8", "replace"), received_at=at)
+        for attempt, seq, stream, data, at in rows
     ]

@@ -133,11 +133,13 @@ class RunViews:
             rows = await run_steps.steps_for_graph(connection, run_id=run.run_id)
         return [_as_graph_step(known.plan.steps[r["step"]], r) for r in rows]
 
-    async def started_at(self, steps: Sequence[wire.RunStep], *, tenant: int, since: datetime) -> dict[UUID, datetime]:
-        """When the executions of these steps started; the run started at `since`."""
+    async def execution_times(
+        self, steps: Sequence[wire.RunStep], *, tenant: int, since: datetime
+    ) -> dict[UUID, charts.ExecutionTimes]:
+        """Start and duration of the executions of these steps; the run started at `since`."""
         execution_ids = [step.execution_id for step in steps if step.execution_id is not None]
         async with self._database.connection() as connection:
-            return await charts.started_executions(connection, tenant=tenant, execution_ids=execution_ids, since=since)
+            return await charts.execution_times(connection, tenant=tenant, execution_ids=execution_ids, since=since)
 
     async def step_cells(
         self, found: Sequence[wire.Run], names: Sequence[str], *, tenant: int
@@ -209,6 +211,15 @@ def step_named(known: CachedPlan, name: str) -> PlanStep:
     return known.plan.steps[number]
 
 
+def _elapsed_ms(start: datetime | None, end: datetime | None) -> int | None:
+    return None if start is None or end is None else max(0, round((end - start).total_seconds() * 1000))
+
+
+def _has_execution(r: Any) -> bool:
+    """Whether the duration of a step is that of its execution: not of an approval, a wait, or a step with items."""
+    return r["execution_id"] is not None and r["items"] is None
+
+
 def _as_run(r: Any, steps: Sequence[wire.RunStep] = ()) -> wire.Run:
     return wire.Run(
         run_id=r["run_id"],
@@ -221,6 +232,7 @@ def _as_run(r: Any, steps: Sequence[wire.RunStep] = ()) -> wire.Run:
         fire_at=r["fire_at"],
         started_at=r["started_at"],
         finished_at=r["finished_at"],
+        duration_ms=_elapsed_ms(r["started_at"], r["finished_at"]),
         timeout_at=r["timeout_at"],
         sla_at=r["sla_at"],
         reason=r["reason"],
@@ -243,6 +255,7 @@ def _as_step(known: CachedPlan, r: Any, messages: Mapping[int, str]) -> wire.Run
         queued_at=r["queued_at"],
         started_at=r["started_at"],
         finished_at=r["finished_at"],
+        duration_ms=r["duration_ms"] if _has_execution(r) else _elapsed_ms(r["released_at"], r["finished_at"]),
         attempt=r["attempt"],
         worker=r["worker_name"],
         wake_at=r["wake_at"],
@@ -273,6 +286,7 @@ def _as_graph_step(step: PlanStep, r: Any) -> wire.RunStep:
         released_at=r["released_at"],
         started_at=r["started_at"],
         finished_at=r["finished_at"],
+        duration_ms=None if _has_execution(r) else _elapsed_ms(r["released_at"], r["finished_at"]),
         items=r["items"],
         open_items=r["open_items"] if r["items"] is not None else None,
         reason=r["reason"],

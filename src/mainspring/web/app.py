@@ -201,6 +201,7 @@ def _executions() -> list[UiPage]:
 def _workflows() -> list[UiPage]:
     return [
         UiPage("/workflows", workflows.workflows),
+        UiPage("/ui/workflow-preview", post=workflow_yaml.EDITOR.preview),
         UiPage("/workflows/new", workflow_yaml.EDITOR.new, workflow_yaml.EDITOR.create, accepts=("example", "like")),
         UiPage("/workflows/{ref}", workflows.workflow),
         UiPage("/workflows/{ref}/edit", workflow_yaml.EDITOR.edit, workflow_yaml.EDITOR.save, accepts=()),
@@ -259,6 +260,8 @@ def _operations() -> list[UiPage]:
         UiPage("/workers/{ref}/drain", DRAIN.page, DRAIN.act, read_scope="admin", write_scope="admin"),
         UiPage("/workers/{ref}/resume", post=workers.resume, write_scope="admin"),
         UiPage("/alerts", alerts.alerts),
+        UiPage("/alerts/rules/{ref}", post=alerts.save_rule),
+        UiPage("/alerts/rules/{ref}/reset", post=alerts.reset_rule),
         UiPage("/silences", post=alerts.add_silence),
         UiPage("/silences/{ref}/delete", post=alerts.end_silence),
         UiPage("/channels", alerts.channels),

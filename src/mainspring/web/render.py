@@ -17,7 +17,7 @@ from jinja2.runtime import Context as JinjaContext
 from markupsafe import Markup
 from starlette.responses import HTMLResponse
 
-from mainspring import __version__
+from mainspring import __version__, wire
 from mainspring.api.auth import Caller
 from mainspring.clock import SystemClock, instant
 from mainspring.display.times import span
@@ -102,6 +102,13 @@ def _clock(context: JinjaContext, at: datetime, now: datetime, *, millis: bool =
     return filters.clock(at, now, context["who"].zone, millis=millis)
 
 
+@pass_context
+def _log(context: JinjaContext, chunks: list[wire.LogChunk], after_attempt: int, *, fold: bool, more: bool) -> Markup:
+    """Render the log of a page: with times in the reader's zone, and folded."""
+    zone, at = context["who"].zone, context["now"]
+    return terminal_output.render(chunks, after_attempt, zone=zone, now=at, fold=fold, has_start=not more)
+
+
 _environment = Environment(
     loader=PackageLoader("mainspring.web"),
     autoescape=select_autoescape(default=True, default_for_string=True),
@@ -125,6 +132,7 @@ _environment.filters.update(
     state_style=states.state_style,
     style_of_state=states.style_of_state,
     instant=instant,
+    log=_log,
     output=terminal_output.render,
     plural=filters.plural,
     progress=filters.progress,

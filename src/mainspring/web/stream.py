@@ -31,7 +31,7 @@ from mainspring.web.pages.jobs import JobListView, find_jobs
 from mainspring.web.pages.now import EXECUTIONS_SHOWN as EXECUTIONS_SHOWN_NOW
 from mainspring.web.pages.now import NowPage
 from mainspring.web.pages.workers import ALIVE, running_by_worker
-from mainspring.web.render import HEADERS, fragment
+from mainspring.web.render import HEADERS, fragment, now
 
 BATCH_S = 0.25
 """The shortest time between two messages: readers can't follow more, and browsers can't render it."""
@@ -139,7 +139,8 @@ async def _execution(request: PageRequest, execution_id: UUID) -> AsyncIterator[
             shown = found
             parts = await execution_page.fragments(request, found)
         if logs.chunks:
-            yield message(terminal_output.render(logs.chunks, attempt), event="log", identity=logs.place)
+            html = terminal_output.render(logs.chunks, attempt, zone=request.caller.zone, now=now())
+            yield message(html, event="log", identity=logs.place)
             attempt = logs.chunks[-1].attempt
         yield message(parts) if parts else KEEP_ALIVE
     if complete:  # otherwise the server is shutting down, and the browser reconnects

@@ -142,12 +142,13 @@ class Artifact(Response):
 
 
 class LogChunk(Response):
-    """A piece of the log."""
+    """A piece of the log. `received_at`: when the server stored it; null for logs of earlier versions."""
 
     attempt: int
     seq: int
     stream: Stream
     text: str
+    received_at: datetime | None = None
 
 
 class Retry(Response):

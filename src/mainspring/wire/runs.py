@@ -58,6 +58,7 @@ class RunEvent(Request):
 class RunStep(Response):
     """A step of a run, or an item of a mapped or repeated step.
 
+    `duration_ms`: of its execution; of a step without one, or with items, from its release to its end.
     `critical`: it is on the critical path; `slack_s`: how much longer it could have taken without delaying the run.
     `blocked_by` names the failed steps that kept it from starting.
     """
@@ -73,6 +74,7 @@ class RunStep(Response):
     queued_at: datetime | None = None
     started_at: datetime | None = None
     finished_at: datetime | None = None
+    duration_ms: int | None = None
     wake_at: datetime | None = None
     attempt: int | None = None
     worker: str | None = None
@@ -109,6 +111,7 @@ class Run(Response):
     params: dict[str, Any] | None = None
     started_at: datetime | None = None
     finished_at: datetime | None = None
+    duration_ms: int | None = None
     timeout_at: datetime | None = None
     sla_at: datetime | None = None
     reason: str | None = None

@@ -87,7 +87,7 @@ async def test_output_is_text_with_its_colours_and_streams(
     browser: httpx2.AsyncClient, hostile: tuple[UUID, UUID]
 ) -> None:
     html = (await browser.get(f"/executions/{hostile[1]}")).text
-    log = html[html.index('id="log"') : html.index("</pre>", html.index('id="log"'))]
+    log = html[html.index('id="log"') : html.index("</div>", html.index('id="log"'))]
     assert '<i class="c-red">&lt;b&gt;red&lt;/b&gt;</i>' in log
     assert '<span class="err tail" data-at="1.1">&#34;&gt;&lt;script&gt;' in log
     assert "\x1b" not in log

@@ -7,6 +7,8 @@ from mainspring.domain.job import JobSpec, ShellTask
 from mainspring.domain.limit import Concurrency
 from mainspring.domain.retry import RetryPolicy
 from mainspring.intake import jobs
+from mainspring.store.db import database_now_ms
+from mainspring.store.queue_samples import write_queue_samples
 from mainspring.views import queues
 from tests.conftest import Cluster
 from tests.support.pages import open_page
@@ -134,3 +136,17 @@ async def test_a_worker_is_drained_and_resumed_and_shows_what_it_runs(
         await browser.post(f"/workers/{worker.worker_id}/resume", data={"csrf": asked.csrf})
         assert {w.name: w.state for w in (await client.workers()).items}["d1"] in ("idle", "busy")
         await client.cancel(execution.execution_id)
+
+
+async def test_the_depth_of_the_last_hours_is_drawn_for_queues_that_had_any(
+    cluster: Cluster, browser: httpx2.AsyncClient
+) -> None:
+    async with cluster.database.connection() as connection:
+        now_ms = int(await database_now_ms(connection))
+        for minutes, depth in ((90, 40), (60, 1_234), (30, 7)):
+            sample = [(DEFAULT_TENANT, "deep", depth)]
+            await write_queue_samples(connection, now_ms=now_ms - minutes * 60_000, depths=sample)
+    page = await open_page(browser, "/queues")
+    assert "Depth, last 6 hours" in page.text and "deep highest 1,234" in page.text
+    assert any((a.get("aria-label") or "").startswith("Depth of deep:") for a in page.all("svg"))
+    assert page.active_parts() == []

@@ -35,7 +35,7 @@ RUNS: TableLayout[wire.Run] = TableLayout(
         Column("WORKFLOW", lambda found: found.workflow, wraps=True),
         Column("STATE", lambda found: run_state_text(found.state)),
         Column("STARTED", lambda found: local(found.started_at) if found.started_at else ""),
-        Column("DURATION", lambda found: run_duration(found)),
+        Column("DURATION", lambda found: duration_text(found)),
         Column("OPEN STEPS", lambda found: str(found.open_steps)),
         Column("REASON", lambda found: found.reason or "", wide=True, wraps=True),
     ],
@@ -48,7 +48,7 @@ def run_line(found: wire.Run) -> str:
 
 
 def run_head(found: wire.Run) -> str:
-    return f"{found.workflow} (version {found.version})  {run_state_text(found.state)}  {run_duration(found)}".rstrip()
+    return f"{found.workflow} (version {found.version})  {run_state_text(found.state)}  {duration_text(found)}".rstrip()
 
 
 def run_details(found: wire.Run) -> str:
@@ -57,7 +57,7 @@ def run_details(found: wire.Run) -> str:
         [
             f"{'  · ' if step.item is not None else ''}{step.name}{'' if step.item is None else f'[{step.item}]'}",
             run_state_text(step.state),
-            step_duration(step),
+            duration_text(step),
             step_notes(step),
         ]
         for step in found.steps
@@ -76,7 +76,7 @@ def timeline_lines(found: wire.StepTimeline) -> list[str]:
     rows = [
         [local_exact(e.at), e.event, f"attempt {e.attempt}" if e.attempt else "", e.text or ""] for e in found.events
     ]
-    items = [[f"{step.name}[{i.item}]", run_state_text(i.state), step_duration(i), step_notes(i)] for i in found.items]
+    items = [[f"{step.name}[{i.item}]", run_state_text(i.state), duration_text(i), step_notes(i)] for i in found.items]
     return [
         f"{name}  {run_state_text(step.state)}  {step_notes(step)}".rstrip(),
         *aligned([[clean(c) for c in r] for r in rows], "  "),
@@ -94,7 +94,7 @@ def run_nodes(steps: Sequence[wire.RunStep], *, color: bool) -> list[Node]:
 
 def _node(step: wire.RunStep, *, color: bool) -> Node:
     items = "" if step.items is None else f" {step.items - (step.open_items or 0)}/{step.items}"
-    label = f"{GLYPHS[step.state]} {step.name}{items} {step_duration(step)}".rstrip()
+    label = f"{GLYPHS[step.state]} {step.name}{items} {duration_text(step)}".rstrip()
     hue = COLORS.get(step.state)
     return Node(step.name, step.needs, label, lambda text: click.style(text, fg=hue) if color and hue else text)
 
@@ -103,17 +103,8 @@ def run_state_text(state: str) -> str:
     return f"{GLYPHS[state]} {state.replace('_', ' ')}"
 
 
-def run_duration(found: wire.Run) -> str:
-    if found.started_at is None or found.finished_at is None:
-        return ""
-    return span((found.finished_at - found.started_at).total_seconds() * 1000)
-
-
-def step_duration(step: wire.RunStep) -> str:
-    begun = step.started_at or step.released_at
-    if begun is None or step.finished_at is None:
-        return ""
-    return span((step.finished_at - begun).total_seconds() * 1000)
+def duration_text(found: wire.Run | wire.RunStep) -> str:
+    return "" if found.duration_ms is None else span(found.duration_ms)
 
 
 def step_notes(step: wire.RunStep) -> str:

@@ -7,9 +7,14 @@ SELECT tenant_id, name, rule FROM alert_rules;
 SELECT name, rule, updated_at, updated_by FROM alert_rules WHERE tenant_id = $1;
 
 -- name: upsert_rule
--- Writes a rule, which may replace a built-in one.
-INSERT INTO alert_rules (tenant_id, name, rule, updated_by) VALUES ($1, $2, $3, $4)
-ON CONFLICT (tenant_id, name) DO UPDATE SET rule = $3, updated_at = db_now(), updated_by = $4;
+-- Writes a rule, which may replace a built-in one. With $5 only if the rule is still as of $6; null: not written yet.
+INSERT INTO alert_rules (tenant_id, name, rule, updated_by)
+SELECT $1, $2, $3, $4
+WHERE NOT $5 OR $6::timestamptz IS NULL
+   OR EXISTS (SELECT FROM alert_rules WHERE tenant_id = $1 AND name = $2 AND updated_at = $6)
+ON CONFLICT (tenant_id, name) DO UPDATE SET rule = $3, updated_at = db_now(), updated_by = $4
+WHERE NOT $5 OR alert_rules.updated_at = $6
+RETURNING name;
 
 -- name: delete_rule
 -- Deletes a rule; a built-in one gets its defaults back.

@@ -8,9 +8,10 @@ CROSS JOIN LATERAL (
     SELECT * FROM run_steps s WHERE s.run_id = w.run_id AND s.step = w.step AND s.item = -1 AND s.tenant_id = $1 OFFSET 0
 ) AS s;
 
--- name: started_executions
--- Start times of live and ended executions. $3: none of them ended before it, which excludes older partitions.
-SELECT execution_id, started_at FROM all_executions
+-- name: execution_times
+-- Start and duration of live and ended executions. $3: none of them ended before it, which excludes older partitions.
+SELECT execution_id, started_at, CASE WHEN finished_at IS NOT NULL THEN duration_ms END AS duration_ms
+FROM all_executions
 WHERE execution_id = ANY ($2::uuid[]) AND tenant_id = $1 AND started_at IS NOT NULL
   AND coalesce(finished_at, 'infinity') >= $3;
 

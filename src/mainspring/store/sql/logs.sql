@@ -16,16 +16,17 @@ INSERT INTO log_chunks (execution_id, attempt, seq, tenant_id, stream, data, sta
 
 -- name: read_logs
 -- Log chunks in order, after a position. The time inside the id excludes earlier partitions.
-SELECT attempt, seq, stream, data FROM log_chunks
+SELECT attempt, seq, stream, data, received_at FROM log_chunks
 WHERE execution_id = $1 AND tenant_id = $2 AND started_at >= $3 AND (attempt, seq) > ($4, $5)
 ORDER BY attempt, seq LIMIT $6;
 
 -- name: read_logs_before
 -- Log chunks before a position, newest first: at most $6 chunks; the last one may exceed $7 bytes in total.
-SELECT attempt, seq, stream, data FROM (
-    SELECT attempt, seq, stream, data, sum(octet_length(data)) OVER (ORDER BY attempt DESC, seq DESC) AS bytes
+SELECT attempt, seq, stream, data, received_at FROM (
+    SELECT attempt, seq, stream, data, received_at,
+           sum(octet_length(data)) OVER (ORDER BY attempt DESC, seq DESC) AS bytes
     FROM (
-        SELECT attempt, seq, stream, data FROM log_chunks
+        SELECT attempt, seq, stream, data, received_at FROM log_chunks
         WHERE execution_id = $1 AND tenant_id = $2 AND started_at >= $3 AND (attempt, seq) < ($4, $5)
         ORDER BY attempt DESC, seq DESC LIMIT $6
     ) AS newest

@@ -303,7 +303,7 @@ WHERE r.finished_at IS NULL AND s.state = 'running' AND s.execution_id IS NOT NU
 -- The execution of a step, live (e) or final (h), and its worker.
 LEFT JOIN executions e ON e.execution_id = s.execution_id
 LEFT JOIN LATERAL (
-    SELECT attempt, queued_at, started_at, session_id FROM history h
+    SELECT attempt, queued_at, started_at, duration_ms, session_id FROM history h
     WHERE h.execution_id = s.execution_id AND s.finished_at IS NOT NULL
       AND h.finished_at >= s.released_at AND h.finished_at < s.finished_at + interval '1 day'
     LIMIT 1
@@ -313,7 +313,8 @@ LEFT JOIN sessions n ON n.session_id = coalesce(e.session_id, h.session_id) LEFT
 -- name: steps_of_run
 -- The steps of a run for display; with $2 also the items of mapped and repeated steps.
 SELECT s.*, w.name AS worker_name, coalesce(e.attempt, h.attempt) AS attempt,
-       coalesce(e.queued_at, h.queued_at) AS queued_at, coalesce(e.started_at, h.started_at) AS started_at, db_now() AS now
+       coalesce(e.queued_at, h.queued_at) AS queued_at, coalesce(e.started_at, h.started_at) AS started_at,
+       h.duration_ms, db_now() AS now
 FROM run_steps s
 <<execution_of_step>>
 WHERE s.run_id = $1 AND (s.item = -1 OR $2) AND ($3::int IS NULL OR s.step = $3) ORDER BY s.step, s.item;
@@ -321,7 +322,8 @@ WHERE s.run_id = $1 AND (s.item = -1 OR $2) AND ($3::int IS NULL OR s.step = $3)
 -- name: steps_by_ref
 -- The same for the steps of one page. Arrays: step, item.
 SELECT s.*, w.name AS worker_name, coalesce(e.attempt, h.attempt) AS attempt,
-       coalesce(e.queued_at, h.queued_at) AS queued_at, coalesce(e.started_at, h.started_at) AS started_at
+       coalesce(e.queued_at, h.queued_at) AS queued_at, coalesce(e.started_at, h.started_at) AS started_at,
+       h.duration_ms
 FROM unnest($2::int[], $3::int[]) AS p (step, item)
 CROSS JOIN LATERAL (
     SELECT * FROM run_steps s WHERE s.run_id = $1 AND s.step = p.step AND s.item = p.item OFFSET 0

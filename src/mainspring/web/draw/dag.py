@@ -189,7 +189,9 @@ def _box(
         text = f"each: {kind}" if shape == "map" else f"if: {kind}" if shape == "branch" else kind
         return Box(fold.key, name, name, x, y, None, text, None, critical, f"#step-{name}", False, shape)
     style = STEP_STYLES[state_of(step)]
-    parts = [span(durations[name] * 1000)] if durations[name] else []
+    # Of an ended step the duration that every other page shows; of a running one, the time since its release.
+    took_ms = step.duration_ms if step.finished_at is not None else durations[name] * 1000 or None
+    parts = [] if took_ms is None else [span(took_ms)]
     done = None
     if step.items is not None:
         ended = step.items - (step.open_items or 0)

@@ -5,13 +5,16 @@ A line that a program overwrites, such as a progress bar, is shown in its last f
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections.abc import Iterable, Iterator
+from datetime import datetime
+from zoneinfo import ZoneInfo
 
 from markupsafe import Markup, escape
 
 from mainspring import wire
+from mainspring.web.draw import filters
+from mainspring.web.draw.log_parts import Folded, GroupEnd, Lines, Part, folded, grouped, lines_of
 
 _SEQUENCE = re.compile(
     r"\x1b\[(?P<sgr>[\d;]*)m"  # colours and weights
@@ -27,39 +30,95 @@ _STREAMS = {"stdout": "out", "stderr": "err", "system": "sys"}
 Classes = tuple[str, ...]
 
 
-def render(chunks: Iterable[wire.LogChunk], after_attempt: int = 0) -> Markup:
-    """Render chunks as spans by stream, with a separator where another attempt begins."""
-    return Markup("").join(_pieces(chunks, after_attempt))
+def render(
+    chunks: Iterable[wire.LogChunk],
+    after_attempt: int = 0,
+    *,
+    zone: str = "UTC",
+    now: datetime | None = None,
+    fold: bool = False,
+    has_start: bool = True,
+) -> Markup:
+    """Render chunks as spans by stream, groups as disclosures, and a separator where another attempt begins.
 
-
-def _pieces(chunks: Iterable[wire.LogChunk], attempt: int) -> Iterator[Markup]:
-    for (_, stream), joined in itertools.groupby(chunks, key=lambda chunk: (chunk.attempt, chunk.stream)):
-        first, *rest = joined
-        if first.attempt != attempt:
-            attempt = first.attempt
-            if attempt > 1:
-                yield Markup('<span class="attempt">attempt {}</span>').format(attempt)
-        yield from _spans(first, "".join([first.text, *(chunk.text for chunk in rest)]), _STREAMS[stream])
-
-
-def _spans(first: wire.LogChunk, text: str, stream: str) -> Iterator[Markup]:
-    """Yield the complete lines, then the unfinished last line on its own: later output may overwrite it.
-
-    `data-over`: the text starts by returning to the start of the previous line. `data-cr`: the next text does.
+    `fold` collapses the middle of a long log. With `now`, spans carry the time in `zone` at which they were received.
     """
-    place = f"{first.attempt}.{first.seq}"
-    over = Markup(" data-over") if text.startswith("\r") and not text.startswith("\r\n") else ""
-    back = Markup(" data-cr") if text.endswith("\r") else ""
-    text = text.replace("\r\n", "\n")
-    cut = text.rfind("\n") + 1
-    classes: Classes = ()
-    if cut:
-        whole, classes = _lines(text[:cut], classes)
-        yield Markup('<span class="{}" data-at="{}"{}>{}</span>').format(stream, place, over, whole)
-    if cut < len(text):
-        tail, _ = _lines(text[cut:], classes)
-        begins = "" if cut else over
-        yield Markup('<span class="{} tail" data-at="{}"{}{}>{}</span>').format(stream, place, begins, back, tail)
+    painter = _Painter(after_attempt, zone, now)
+    parts = grouped(lines_of(chunks))
+    found = folded(parts, has_start=has_start) if fold else Folded([], [], parts)
+    first, hidden, last = (Markup("").join(painter.parts(some)) for some in (found.first, found.hidden, found.last))
+    if hidden:
+        more, lines = (filters.plural(found.count, word) for word in ("more line", "line"))
+        hidden = _FOLD.format(more, lines, hidden)
+    return first + hidden + last
+
+
+_FOLD = Markup(
+    '<details class="log-fold"><summary><b class="closed">Show {}</b><b class="opened">Hide {}</b></summary>'
+    "{}</details>"
+)
+_GROUP = Markup('<details class="log-group"{}><summary>{}</summary>{}</details>')
+
+
+class _Painter:
+    """Renders the parts of a log in order; keeps what continues from one to the next: attempt, day, colours."""
+
+    def __init__(self, attempt: int, zone: str, now: datetime | None) -> None:
+        self._attempt = attempt
+        self._zone = ZoneInfo(zone)
+        self._now = now
+        self._day = "" if now is None else self._date(now)
+        self._classes: Classes = ()
+
+    def parts(self, parts: Iterable[Part]) -> Iterator[Markup]:
+        for part in parts:
+            if isinstance(part, Lines):
+                yield from self._lines(part)
+            elif isinstance(part, GroupEnd):
+                yield Markup('<span class="group-end"></span>')
+            else:
+                inner = Markup("").join(self.parts(part.lines))
+                yield _GROUP.format(Markup(" open data-open") if part.open else "", coloured(part.name), inner)
+
+    def _lines(self, lines: Lines) -> Iterator[Markup]:
+        if lines.attempt != self._attempt:
+            self._attempt = lines.attempt
+            if lines.attempt > 1:
+                yield Markup('<span class="attempt">attempt {}</span>').format(lines.attempt)
+        time = Markup("")
+        if lines.received_at is not None and self._now is not None:
+            if (day := self._date(lines.received_at)) != self._day:
+                self._day = day
+                yield Markup('<b class="day" data-day="{}"></b>').format(day)
+            at = lines.received_at.astimezone(self._zone)
+            time = Markup(' data-time="{}.{:03d}"').format(at.strftime("%H:%M:%S"), at.microsecond // 1000)
+        if not lines.joined:
+            self._classes = ()
+        yield from self._spans(lines, time)
+
+    def _spans(self, lines: Lines, time: Markup) -> Iterator[Markup]:
+        """Yield the complete lines, then the unfinished last line on its own: later output may overwrite it.
+
+        `data-over`: the text starts by returning to the start of the previous line. `data-cr`: the next text does.
+        """
+        text, stream = lines.text, _STREAMS[lines.stream]
+        attributes = Markup(' data-at="{}.{}"').format(lines.attempt, lines.seq) + time
+        starts_over = not lines.joined and text.startswith("\r") and not text.startswith("\r\n")
+        over = Markup(" data-over") if starts_over else ""
+        back = Markup(" data-cr") if text.endswith("\r") else ""
+        text = text.replace("\r\n", "\n")
+        cut = text.rfind("\n") + 1
+        if cut:
+            whole, self._classes = _lines(text[:cut], self._classes)
+            yield Markup('<span class="{}"{}{}>{}</span>').format(stream, attributes, over, whole)
+        if cut < len(text):
+            tail, self._classes = _lines(text[cut:], self._classes)
+            begins = "" if cut else over
+            yield Markup('<span class="{} tail"{}{}{}>{}</span>').format(stream, attributes, begins, back, tail)
+
+    def _date(self, at: datetime) -> str:
+        there = at.astimezone(self._zone)
+        return f"{there:%a} {there.day} {there:%b} {there.year}"
 
 
 def coloured(text: str) -> Markup:

@@ -10,10 +10,11 @@ from itertools import zip_longest
 from typing import Any
 
 import msgspec
+from starlette.responses import HTMLResponse, Response
 
 from mainspring import wire
 from mainspring.codec import decode, encode
-from mainspring.domain.errors import NotFound, invalid
+from mainspring.domain.errors import Conflict, Invalid, NotFound, invalid
 from mainspring.domain.workflow.spec import WorkflowSpec
 from mainspring.intake import workflows as intake
 from mainspring.manifest import workflows_in, write_workflow
@@ -24,7 +25,8 @@ from mainspring.web.draw.dag import Drawing, draw, of_workflow
 from mainspring.web.draw.diff import DiffLine, diff_lines
 from mainspring.web.endpoint import PageRequest
 from mainspring.web.forms.workflow_examples import EXAMPLES
-from mainspring.web.forms.yaml_editor import YamlDraft, YamlEditor
+from mainspring.web.forms.workflow_keys import known_keys
+from mainspring.web.forms.yaml_editor import YamlDraft, YamlEditor, submitted_text
 from mainspring.web.forms.yaml_reading import documents_of
 
 CONTEXT_LINES = 3
@@ -52,7 +54,20 @@ class WorkflowYamlEditor(YamlEditor[wire.Workflow, WorkflowReview]):
     edit_suffix = "edit"
 
     def page_values(self) -> dict[str, Any]:
-        return {"examples": list(EXAMPLES)}
+        return {"examples": list(EXAMPLES), "keys": known_keys()}
+
+    async def preview(self, request: PageRequest) -> Response:
+        """POST /ui/workflow-preview: problems and graph of a text, as fragments. `workflow` is the one it changes."""
+        ref = request.form.get("workflow", "")
+        saved = await workflow_views.get(request.context.database, ref, tenant=request.caller.tenant) if ref else None
+        draft: YamlDraft[wire.Workflow, WorkflowReview] = YamlDraft(submitted_text(request), saved)
+        if draft.text.strip():
+            try:
+                draft.review = await self.review(request, draft)
+            except (Invalid, Conflict) as error:
+                await draft.refuse(error)
+        parts = render.fragment("workflow_preview.html", "preview", request.caller, draft=draft, review=draft.review)
+        return HTMLResponse(parts, 200, render.HEADERS)
 
     async def initial_text(self, request: PageRequest) -> str:
         """Return an example (`?example=`) or a copy of a workflow (`?like=`)."""

@@ -66,7 +66,7 @@ class YamlEditor(ABC, Generic[Saved, Review]):
         return self._page(request, YamlDraft(await self.initial_text(request)))
 
     async def create(self, request: PageRequest) -> Response:
-        return await self._review_or_apply(request, YamlDraft(_submitted_text(request)))
+        return await self._review_or_apply(request, YamlDraft(submitted_text(request)))
 
     async def edit(self, request: PageRequest) -> Response:
         saved = await self.load(request)
@@ -74,7 +74,7 @@ class YamlEditor(ABC, Generic[Saved, Review]):
 
     async def save(self, request: PageRequest) -> Response:
         saved, seen = await self.load(request), seen_version(request)
-        draft: YamlDraft[Saved, Review] = YamlDraft(_submitted_text(request), saved)
+        draft: YamlDraft[Saved, Review] = YamlDraft(submitted_text(request), saved)
         if seen != saved.version:
             draft.others_changes = await self.changes_since(request, saved, seen)
             draft.conflict_text = f"version {saved.version} was saved while you edited version {seen}"
@@ -136,5 +136,5 @@ class YamlEditor(ABC, Generic[Saved, Review]):
         """Save the definition and return the path of its page."""
 
 
-def _submitted_text(request: PageRequest) -> str:
+def submitted_text(request: PageRequest) -> str:
     return request.form.get("text", "").replace("\r\n", "\n")

@@ -23,7 +23,7 @@ from mainspring.web.render import HEADERS, fragment, now, page
 
 
 async def execution(request: PageRequest) -> Response:
-    """GET /executions/{ref}; `before` and `place` select a part of the log."""
+    """GET /executions/{ref}; `before` and `place` select a part of the log, `times` shows timestamps."""
     database, tenant = request.context.database, request.caller.tenant
     found = await execution_views.get(database, request.ref, tenant=tenant)
     files = await request.context.artifacts.listed(found.execution_id, tenant=tenant)
@@ -48,6 +48,7 @@ async def execution(request: PageRequest) -> Response:
         more=more and bool(logs.chunks) and place != "0.-1",
         live=found.state in LIVE,
         range=bool(before or place),
+        times=request.query("times") == "1",
     )
 
 
@@ -79,7 +80,8 @@ async def earlier_log(request: PageRequest) -> Response:
     )
     attempt = logs.chunks[0].attempt if logs.chunks else 0
     headers = {**HEADERS, "X-More": "yes" if more else "no"}
-    return HTMLResponse(str(terminal_output.render(logs.chunks, 0 if not more else attempt)), 200, headers)
+    html = terminal_output.render(logs.chunks, attempt if more else 0, zone=request.caller.zone, now=now())
+    return HTMLResponse(str(html), 200, headers)
 
 
 async def download_log(request: PageRequest) -> Response:

@@ -11,7 +11,9 @@ from mainspring import wire
 from mainspring.intake.queues import change as change_queue
 from mainspring.views import audit as audit_views
 from mainspring.views import queues as views
+from mainspring.views.queue_history import depth_history
 from mainspring.web import render
+from mainspring.web.draw.depth_chart import depth_charts
 from mainspring.web.endpoint import PageRequest
 from mainspring.web.forms.actions import reason_of
 from mainspring.web.render import fragment, page
@@ -48,6 +50,7 @@ async def _values(request: PageRequest) -> dict[str, Any]:
         "queues": found.items,
         "limits": found.limits,
         "rates": await views.flow(database, tenant=tenant),
+        "charts": depth_charts(await depth_history(database, tenant=tenant)),
         "pauses": {name: await _pause(request, name) for name in paused},
     }
 

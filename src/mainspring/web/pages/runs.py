@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
@@ -15,7 +15,7 @@ import msgspec
 from starlette.responses import Response
 
 from mainspring import wire
-from mainspring.store.charts import StepCell
+from mainspring.store.charts import ExecutionTimes, StepCell
 from mainspring.views.runs import parse_run_id
 from mainspring.web.draw.dag import BY_CONCERN, STEP_STYLES, Drawing, draw, of_run, state_of
 from mainspring.web.draw.gantt import GanttChart, gantt_chart
@@ -28,6 +28,8 @@ STEPS_SHOWN = 100
 GRID_RUNS = 25
 REFRESH_S = 3.0
 MAX_STEPS_DRAWN = 1000
+MAX_DURATIONS = 300
+"""Steps of a graph whose durations are read from history; larger graphs are drawn without them."""
 """The graph of a larger run is not part of the page: the stream sends it, or the page links to it."""
 REST_FACTOR = 4
 """After a read the stream pauses for this multiple of its duration, so that a large run does not load the server."""
@@ -109,7 +111,8 @@ async def read_run(request: PageRequest, run_id: UUID, view: RunView, *, whole: 
     )
     at = now()
     began = found.started_at or found.fire_at
-    starts = await runs.started_at(rows, tenant=tenant, since=began)
+    times = await runs.execution_times(rows, tenant=tenant, since=began)
+    starts = {execution_id: known.started_at for execution_id, known in times.items()}
     tally = Counter(state for _, _, state in glance.steps)
     if tally["skipped"] and len(glance.steps) <= MAX_STEPS_DRAWN:
         found, rows = await _blocked(request, found, rows)
@@ -152,9 +155,19 @@ async def _drawing(request: PageRequest, found: wire.Run, view: RunView, at: dat
     definition = await runs.definition(found, tenant=tenant)
     if definition is None or found.started_at is None:
         return None
-    graph = of_run(await runs.steps_for_graph(found, tenant=tenant), definition.order, definition.spec)
+    steps = await runs.steps_for_graph(found, tenant=tenant)
+    if len(steps) <= MAX_DURATIONS:
+        times = await runs.execution_times(steps, tenant=tenant, since=found.started_at)
+        steps = [_timed(step, times) for step in steps]
+    graph = of_run(steps, definition.order, definition.spec)
     # Ten thousand steps take tens of milliseconds, too long for the event loop that claims and settles.
     return await asyncio.to_thread(draw, graph, at, opened=view.opened, here=view.address(page=0, panel=""))
+
+
+def _timed(step: wire.RunStep, times: Mapping[UUID, ExecutionTimes]) -> wire.RunStep:
+    """Add the duration of a step's execution; a step with items has its own."""
+    known = times.get(step.execution_id) if step.execution_id is not None and step.items is None else None
+    return step if known is None else msgspec.structs.replace(step, duration_ms=known.duration_ms)
 
 
 async def watch(

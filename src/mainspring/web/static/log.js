@@ -1,8 +1,10 @@
-// The log: opens at its end and follows it, loads earlier parts on scroll, and searches.
+// The log: opens at its end and follows it, loads earlier parts on scroll, searches, and shows or hides timestamps.
 const log = document.getElementById("log");
 const query = document.getElementById("log-search");
 const matches = document.getElementById("log-matches");
 const toEnd = document.getElementById("to-end");
+const times = document.getElementById("log-times");
+const TIMES_KEY = "mainspring.log.times";
 const MAX_PIECES = 20000;
 const MAX_MATCHES = 5000;
 const MAX_RANGES_BACK = 60;
@@ -14,16 +16,25 @@ let at = -1;
 const atEnd = () => log.scrollTop + log.clientHeight >= log.scrollHeight - NEAR_END_PX;
 const down = () => { log.scrollTop = log.scrollHeight; };
 
+// The element that takes new output: the group that is open, else the log.
+function target() {
+  const last = log.lastElementChild;
+  return last?.matches(".log-group[data-open]") ? last : log;
+}
+
 // After a carriage return the next output overwrites the line.
 function append(html) {
   const template = document.createElement("template");
   template.innerHTML = html;
   const stays = atEnd();
-  const last = log.lastElementChild;
+  const last = target().lastElementChild;
   const first = template.content.firstElementChild;
   const same = last?.matches(".tail") && first && last.classList[0] === first.classList[0];
   if (same && ("cr" in last.dataset || "over" in first.dataset)) last.remove();
-  log.append(template.content);
+  for (const element of [...template.content.children]) {
+    if (element.matches(".group-end, .log-group, .attempt")) delete target().dataset.open;
+    if (!element.matches(".group-end")) target().append(element);
+  }
   while (log.childElementCount > MAX_PIECES) log.firstElementChild.remove();
   if (stays) down();
   button();
@@ -71,7 +82,8 @@ async function earlier(wanted = "") {
 function search() {
   ranges = [];
   const wanted = query.value.toLowerCase();
-  const walker = document.createTreeWalker(log, NodeFilter.SHOW_TEXT);
+  const walker = document.createTreeWalker(log, NodeFilter.SHOW_TEXT, (node) =>
+    node.parentElement.closest(".log-fold > summary") ? NodeFilter.FILTER_REJECT : NodeFilter.FILTER_ACCEPT);
   const nodes = [];
   let length = 0;
   while (wanted && walker.nextNode()) {
@@ -97,6 +109,14 @@ function search() {
   show();
 }
 
+// Open the fold or group that hides a match.
+function unfold(node) {
+  const closed = node.parentElement.closest("#log details:not([open])");
+  if (!closed) return;
+  closed.open = true;
+  unfold(closed);
+}
+
 function show() {
   const some = globalThis.CSS?.highlights;
   some?.set("found", new Highlight(...ranges));
@@ -104,6 +124,7 @@ function show() {
   const range = ranges[at];
   if (range) {
     some?.set("here", new Highlight(range));
+    unfold(range.startContainer);
     const box = range.getBoundingClientRect();
     const frame = log.getBoundingClientRect();
     if (box.top < frame.top || box.bottom > frame.bottom) log.scrollTop += box.top - frame.top - frame.height / 2;
@@ -127,12 +148,33 @@ async function step(by) {
   show();
 }
 
+function stamp(on) {
+  const below = log.scrollHeight - log.scrollTop;
+  log.classList.toggle("stamped", on);
+  times?.setAttribute("aria-pressed", String(on));
+  log.scrollTop = log.scrollHeight - below;
+}
+
+function recall() {
+  try { return localStorage.getItem(TIMES_KEY) === "yes"; } catch { return false; }
+}
+
 if (log) {
+  if (times) {
+    times.hidden = false;
+    times.addEventListener("click", () => {
+      const on = !log.classList.contains("stamped");
+      stamp(on);
+      try { localStorage.setItem(TIMES_KEY, on ? "yes" : "no"); } catch { /* private window: not stored */ }
+    });
+    if (recall()) stamp(true);
+  }
   document.querySelector(".log-search").hidden = false;
   document.addEventListener("mainspring:log", (event) => append(event.detail));
   log.addEventListener("scroll", () => {
     button();
-    if (log.scrollTop < 300) earlier();
+    // Not while the start is folded: the range before it would appear above the fold.
+    if (log.scrollTop < 300 && !log.firstElementChild?.matches(".log-fold:not([open])")) earlier();
   }, { passive: true });
   toEnd.addEventListener("click", down);
   query.addEventListener("input", search);
