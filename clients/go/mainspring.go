@@ -795,12 +795,13 @@ type LimitState struct {
 	Holders []LimitHolder `json:"holders"`
 }
 
-// LogChunk: A piece of the log.
+// LogChunk: A piece of the log. `received_at`: when the server stored it; null for logs of earlier versions.
 type LogChunk struct {
-	Attempt int    `json:"attempt"`
-	Seq     int    `json:"seq"`
-	Stream  string `json:"stream"`
-	Text    string `json:"text"`
+	Attempt    int     `json:"attempt"`
+	Seq        int     `json:"seq"`
+	Stream     string  `json:"stream"`
+	Text       string  `json:"text"`
+	ReceivedAt *string `json:"received_at,omitempty"`
 }
 
 // LoginLink: a type of the API.
@@ -1473,6 +1474,7 @@ type Run struct {
 	Params     map[string]any `json:"params,omitempty"`
 	StartedAt  *string        `json:"started_at,omitempty"`
 	FinishedAt *string        `json:"finished_at,omitempty"`
+	DurationMs *int           `json:"duration_ms,omitempty"`
 	TimeoutAt  *string        `json:"timeout_at,omitempty"`
 	SlaAt      *string        `json:"sla_at,omitempty"`
 	Reason     *string        `json:"reason,omitempty"`
@@ -1509,7 +1511,7 @@ type RunRequest struct {
 	Reason *string        `json:"reason,omitempty"`
 }
 
-// RunStep: A step of a run, or an item of a mapped or repeated step. `critical`: it is on the critical path; `slack_s`: how much longer it could have taken without delaying the run. `blocked_by` names the failed steps that kept it from starting.
+// RunStep: A step of a run, or an item of a mapped or repeated step. `duration_ms`: of its execution; of a step without one, or with items, from its release to its end. `critical`: it is on the critical path; `slack_s`: how much longer it could have taken without delaying the run. `blocked_by` names the failed steps that kept it from starting.
 type RunStep struct {
 	Name         string   `json:"name"`
 	Kind         string   `json:"kind"`
@@ -1522,6 +1524,7 @@ type RunStep struct {
 	QueuedAt     *string  `json:"queued_at,omitempty"`
 	StartedAt    *string  `json:"started_at,omitempty"`
 	FinishedAt   *string  `json:"finished_at,omitempty"`
+	DurationMs   *int     `json:"duration_ms,omitempty"`
 	WakeAt       *string  `json:"wake_at,omitempty"`
 	Attempt      *int     `json:"attempt,omitempty"`
 	Worker       *string  `json:"worker,omitempty"`

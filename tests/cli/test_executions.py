@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -346,3 +346,26 @@ def test_list_takes_a_filter_as_words(server: Scripted, invoke: Invoke) -> None:
     invoke("executions", "list", "since:24h", "night", "--state", "failed", "--state", "lost", "--job", "a")
     assert server.last("GET").query["filter"] == ["since:24h night job:a state:failed,lost"]
     assert "state" not in server.last("GET").query
+
+
+def test_logs_start_each_line_with_the_time_when_it_was_received(
+    server: Scripted, invoke: Invoke, local_zone: str
+) -> None:
+    at = datetime(2026, 11, 18, 3, 0, 1, 250_000, tzinfo=UTC)
+    later = at + timedelta(seconds=2)
+    chunks = [
+        chunk("one\ntw", received_at=at),
+        chunk("o\n\nthree", seq=2, received_at=later),
+        chunk("bad\n", seq=3, stream="stderr", received_at=later),
+        chunk("old", seq=4, attempt=2),
+    ]
+    server.on("GET", ONE, Reply(execution()))
+    server.on("GET", ONE + "/logs", Reply(wire.Logs(chunks=chunks, place="", complete=True)))
+    result = invoke("executions", "logs", "--timestamps", str(EXECUTION_ID))
+    first, second = "2026-11-18 12:00:01.250  ", "2026-11-18 12:00:03.250  "
+    # A line has the time of its beginning; a chunk of an earlier version has none.
+    assert result.stdout.startswith(f"{first}one\n{first}two\n{second}\n{second}three")
+    assert result.stdout.endswith("–  old")
+    assert result.stderr.startswith(f"{second}bad\n")
+    refused = invoke("executions", "logs", "--timestamps", "--raw", str(EXECUTION_ID))
+    assert refused.exit_code == 2 and "--timestamps" in refused.stderr

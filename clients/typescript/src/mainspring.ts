@@ -678,12 +678,13 @@ export interface LimitState {
   "holders": Array<LimitHolder>;
 }
 
-/** A piece of the log. */
+/** A piece of the log. `received_at`: when the server stored it; null for logs of earlier versions. */
 export interface LogChunk {
   "attempt": number;
   "seq": number;
   "stream": "stderr" | "stdout" | "system";
   "text": string;
+  "received_at"?: string | null;
 }
 
 export interface LoginLink {
@@ -1350,6 +1351,7 @@ export interface Run {
   "params"?: Record<string, unknown> | null;
   "started_at"?: string | null;
   "finished_at"?: string | null;
+  "duration_ms"?: number | null;
   "timeout_at"?: string | null;
   "sla_at"?: string | null;
   "reason"?: string | null;
@@ -1385,7 +1387,7 @@ export interface RunRequest {
   "reason"?: string | null;
 }
 
-/** A step of a run, or an item of a mapped or repeated step. `critical`: it is on the critical path; `slack_s`: how much longer it could have taken without delaying the run. `blocked_by` names the failed steps that kept it from starting. */
+/** A step of a run, or an item of a mapped or repeated step. `duration_ms`: of its execution; of a step without one, or with items, from its release to its end. `critical`: it is on the critical path; `slack_s`: how much longer it could have taken without delaying the run. `blocked_by` names the failed steps that kept it from starting. */
 export interface RunStep {
   "name": string;
   "kind": "approval" | "event" | "task" | "wait" | "workflow";
@@ -1398,6 +1400,7 @@ export interface RunStep {
   "queued_at"?: string | null;
   "started_at"?: string | null;
   "finished_at"?: string | null;
+  "duration_ms"?: number | null;
   "wake_at"?: string | null;
   "attempt"?: number | null;
   "worker"?: string | null;

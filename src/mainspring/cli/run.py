@@ -217,5 +217,6 @@ class LogPrinter:
     def end(self) -> None:
         """Print what was held back, and switch colours off."""
         for err, stream in self._streams.items():
+            self._line_starts[err] = True
             if rest := stream.end():
                 echo(rest, nl=False, err=err)

@@ -113,7 +113,7 @@ async def test_a_rule_is_edited_in_place(cluster: Cluster, browser: httpx2.Async
     page = await open_page(browser, "/alerts")
     assert "more than 20,000, for 120 s" in page.text
     audited = await audit_views.list_entries(cluster.database, tenant=TENANT, action="rule.write", limit=1)
-    assert audited.items[0].name == "queue_lag_short" and "threshold" in str(audited.items[0].changes)
+    assert audited.items[0].name == "queue_lag_short" and "threshold" in str(audited.items[0].details)
     page = await open_page(browser, "/alerts?edit=queue_lag_short")
     assert "Reset to built-in" in page.text
     reset = await browser.post("/alerts/rules/queue_lag_short/reset", data={"csrf": page.csrf})

@@ -19,19 +19,21 @@ from mainspring.web.forms.fields import Field
 
 CHANNEL_PREFIX = "to:"
 """Each channel has a checkbox of its own: the last of several fields with the same name would count."""
-_UNITS = {"ratio": "share from 0 to 1", "s": "seconds", "times": "times the usual", "": "count"}
+_UNITS = {"ratio": "Threshold (0 to 1)", "s": "Threshold (seconds)", "times": "Threshold (times)", "": "Threshold"}
 _SEVERITIES = tuple(sorted(get_args(Severity), key=lambda level: level != "warning"))
 """The default first, as a choice without a value."""
-_COMPARED = {"above": "more than", "from": "at least", "below": "less than"}
+_FIRES = {"above": "Fires above this.", "from": "Fires from this value on.", "below": "Fires below this."}
 
 
 def fields_of(rule: Rule) -> tuple[Field, ...]:
     """Return the fields of a rule; the threshold says its unit, and `only` what it selects."""
     condition = CONDITIONS.get(rule.condition)
-    about = "" if condition is None else f"{_COMPARED[condition.broken]}: {_UNITS[condition.unit]}"
+    label, help = "Threshold", ""
+    if condition is not None:
+        label, help = _UNITS[condition.unit], _FIRES[condition.broken]
     fields = [
-        Field("threshold", "/threshold", "Threshold", help=f"Fires at {about}." if about else "", size="short"),
-        Field("for", "/for", "For", hint="0s", help="How long before it fires: 2m, 1h.", size="short"),
+        Field("threshold", "/threshold", label, help=help, size="short"),
+        Field("for", "/for", "For", hint="0s", help="Time before it fires: 2m, 1h.", size="short"),
         Field("severity", "/severity", "Severity", "choice", options=_SEVERITIES),
     ]
     if condition is not None and condition.by:
