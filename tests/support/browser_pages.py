@@ -16,6 +16,8 @@ QUERIES = {
     "/failures/plan": "?job=export-ledger",
     "/playground": "?expression=0+9+*+*+MON",
     "/new": "?expression=every+1h",
+    "/alerts": "?edit=queue_lag_short",
+    "/workflows/new": "?example=sequence",
     "/runs/{ref}/decide": "?step=deploy&what=skip",
 }
 FRAGMENTS = ("/ui/stream", "/static/{file}", "/executions/{ref}/output")
