@@ -22,6 +22,7 @@ from mainspring.intake import jobs
 from mainspring.intake import runs as run_actions
 from mainspring.store import measurements
 from mainspring.store import runs as store_runs
+from mainspring.store.queue_samples import queue_depth_samples
 from mainspring.testing.clock import VirtualClock
 from tests.support import runs
 from tests.support.alerts import TENANT, AlertBench, body_of
@@ -580,3 +581,19 @@ async def test_a_silence_that_can_not_be_is_refused(rig: Rig, values: dict[str, 
     with pytest.raises(Invalid) as refused:
         await rig.bench.silence(**{"end_at": until, **values})
     assert refused.value.problems[0].pointer == pointer and refused.value.problems[0].hint
+
+
+async def test_the_depth_of_the_queues_is_kept_once_a_minute(rig: Rig) -> None:
+    await rig.execute("DELETE FROM queue_sample_times")
+    await rig.queue("short", 3)
+    await rig.look(minutes=1)
+    await rig.queue("short", 5)
+    await rig.look()  # in the same minute
+    await rig.queue("short", 9)
+    await rig.look(minutes=1)
+    await rig.queue("short", 0)
+    await rig.look(minutes=1)
+    async with rig.bench.database.connection() as connection:
+        found = await queue_depth_samples(connection, tenant=TENANT, last_s=600.0, step_s=60.0, most=5)
+    assert [s.depth for s in found if s.queue == "short"] == [3, 9]
+    assert sum(s.queue is None for s in found) == 3

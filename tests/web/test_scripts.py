@@ -18,7 +18,14 @@ BUDGET = 60_000
 async def test_no_page_brings_more_script_than_it_may(cluster: Cluster, browser: httpx2.AsyncClient) -> None:
     """As it travels; what a page loads later counts too."""
     run = await begun(cluster, "scripted", GATES)
-    for path in ("/", f"/runs/{run.run_id}", f"/executions/{run.run_id}", f"/workflows/{run.job_id}", "/calendar"):
+    for path in (
+        "/",
+        f"/runs/{run.run_id}",
+        f"/executions/{run.run_id}",
+        f"/workflows/{run.job_id}",
+        "/workflows/new",
+        "/calendar",
+    ):
         page = await open_page(browser, path)
         wanted = [a["src"] or "" for a in page.all("script")]
         wanted += [later for _, a in page.elements if (later := a.get("data-dagre"))]

@@ -9,6 +9,7 @@ const PADDING_PX = 8;
 const MAX_SUGGESTED = 30;
 let timer = null;
 let asking = null;
+let refreshed = false; // until then, the problems are those that came with the page
 
 // Problems at their lines ------------------------------------------------------------------------------------
 const marks = document.createElement("div");
@@ -20,7 +21,7 @@ marks.append(sheet);
 function mark() {
   const lines = area.value.split("\n");
   const seen = new Map();
-  for (const link of document.querySelectorAll("a[data-line]")) {
+  for (const link of (refreshed ? aside : document).querySelectorAll("a[data-line]")) {
     if (!seen.has(link.dataset.line)) seen.set(link.dataset.line, link.dataset.message);
   }
   sheet.replaceChildren(...[...seen].map(([line, message]) => {
@@ -58,6 +59,7 @@ async function refresh() {
     aside.classList.add("outdated");
     return;
   }
+  refreshed = true;
   const template = document.createElement("template");
   template.innerHTML = html;
   const graph = template.content.getElementById("preview-graph");
