@@ -38,8 +38,9 @@ VOLATILE = {
     "session_functions",
     "outbox",
     "deliveries",
+    "queue_samples",
 }
-"""Tables that change by themselves, with heartbeats, uses of credentials and attempts to deliver notifications."""
+"""Tables that change by themselves, with heartbeats, uses of credentials, attempts to deliver and samples of queues."""
 MOST_REFS = 6
 TABLES = {
     "jobs": ("jobs",), "workflows": ("jobs",), "executions": ("executions", "history"), "runs": ("runs",),
@@ -94,6 +95,13 @@ async def victim(cluster: Cluster) -> AsyncIterator[Victim]:
         found = Victim(number, client)
         await _definitions(client)
         await _executions(cluster, client)
+        async with cluster.database.connection() as connection:
+            await connection.execute(
+                "WITH t AS (INSERT INTO queue_sample_times VALUES (db_now()) RETURNING sampled_at)"
+                " INSERT INTO queue_samples SELECT $1, sampled_at, $2, 5 FROM t",
+                number,
+                named("queue"),
+            )
         assert client.server.token is not None
         await cluster.context.auth.cookie_for_token(client.server.token)
         await _collect(cluster, found)

@@ -143,6 +143,8 @@ GUARDED_READS = {
 
 FORMS = {
     "write": """
+        /alerts/rules/{ref}
+        /alerts/rules/{ref}/reset
         /backfills/{ref}/cancel
         /backfills/{ref}/pause
         /backfills/{ref}/resume
@@ -172,6 +174,7 @@ FORMS = {
         /triggers/{ref}/pause
         /triggers/{ref}/resume
         /triggers/{ref}/rotate
+        /ui/workflow-preview
         /workflows/new
         /workflows/{ref}/edit
         /workflows/{ref}/rollback
