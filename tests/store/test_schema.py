@@ -123,7 +123,16 @@ async def test_the_id_is_the_same_in_sql_and_python(database: Database) -> None:
 
 
 async def test_every_table_of_tenant_data_carries_its_tenant(database: Database) -> None:
-    system = {"holds", "measurements", "schedules", "schedulers", "shards", "server_keys", "migrations"}
+    system = {
+        "database_roles",
+        "holds",
+        "measurements",
+        "schedules",
+        "schedulers",
+        "shards",
+        "server_keys",
+        "migrations",
+    }
     async with database.connection() as connection:
         rows = await connection.fetch(
             "SELECT c.relname, bool_or(a.attname = 'tenant_id' AND a.attnotnull) AS has FROM pg_class c"

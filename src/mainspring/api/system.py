@@ -12,6 +12,7 @@ from mainspring.api.metrics import channels_of, exposition
 from mainspring.api.route import Call, Table
 from mainspring.domain.alert import Severity
 from mainspring.store import alerts, dead_letters, doctor, holds, queues, runs, sessions, shards, tokens
+from mainspring.store.database_roles import role_notes
 from mainspring.telemetry import metrics
 from mainspring.views.overview import shards_now
 from mainspring.views.queues import depths_of
@@ -25,13 +26,15 @@ async def examine(call: Call) -> wire.Diagnosis:
 
     Cluster administrators see those of all tenants.
     """
-    async with call.context.database.connection() as connection:
+    async with call.context.database.root.connection() as connection:
         found = await doctor.examine(
             connection, tenant=call.caller.visible_tenant, everything=call.query("all") == "true"
         )
         exposed = await sessions.exposed_workers(connection, tenant=call.tenant)
         unbound = await tokens.unbound_worker_tokens(connection, tenant=call.tenant)
     notes = [*map(_exposure, exposed), *map(_unbound, unbound)]
+    if call.caller.is_cluster_admin:
+        notes += await role_notes(call.context.database.root)
     return msgspec.structs.replace(found, notes=[*found.notes, *notes])
 
 
@@ -52,7 +55,7 @@ def _unbound(name: str) -> str:
 @table.route("GET", "/api/v1/system/shards", scope="admin", response=wire.Shards)
 async def list_shards(call: Call) -> wire.Shards:
     """List the scheduler processes and the owner of each shard. Cluster administrators also see their hosts."""
-    return await shards_now(call.context.database, named=call.caller.is_cluster_admin)
+    return await shards_now(call.context.database.root, named=call.caller.is_cluster_admin)
 
 
 @table.route("POST", "/api/v1/login-links", scope="read", response=wire.LoginLink, status=201, creates=True)
@@ -66,7 +69,7 @@ async def login_link(call: Call) -> wire.LoginLink:
 async def scrape(call: Call) -> Response:
     """Get the metrics in Prometheus format. Only cluster administrators see names of other tenants."""
     visible = call.caller.visible_tenant
-    async with call.context.database.connection() as connection:
+    async with call.context.database.root.connection() as connection:
         depths = await depths_of(connection, tenant=visible)
         leases = await shards.list_shards(connection)
         metrics.FIRING_HELD.set(await holds.open_hold(connection) is not None)

@@ -79,8 +79,9 @@ def reading(
         refuse_nul_in_address(request)
         if accepts is not None:
             refuse_unknown_query(request, accepts)
-        blackout = await blackout_now(context.database, tenant=caller.tenant) if banner else None
-        return await handle(PageRequest(context, request, as_reader(caller, request, blackout)))
+        own = context.of(caller.tenant)
+        blackout = await blackout_now(own.database, tenant=caller.tenant) if banner else None
+        return await handle(PageRequest(own, request, as_reader(caller, request, blackout)))
 
     return _answering(context, enter)
 
@@ -104,7 +105,7 @@ def changing(context: Context, handle: Handle, scope: str = "write", *, checks_g
         if not hmac.compare_digest(form.get("csrf", "").encode(), caller.csrf.encode()):
             raise Forbidden("the form's CSRF token does not match your session; reload the page and try again")
         try:
-            return await handle(PageRequest(context, request, caller, form))
+            return await handle(PageRequest(context.of(caller.tenant), request, caller, form))
         finally:
             context.reads.wrote(caller.tenant, None)
 
