@@ -30,6 +30,11 @@ def server_urls(url: str) -> dict[str, str]:
     return {"database_url": url}
 
 
+def tenant_url(url: str) -> str | None:
+    """The URL of the role of tenants for the URL of an owner, if it was granted here."""
+    return server_urls(url).get("tenant_database_url")
+
+
 def _as_role(url: str, other: str) -> str:
     """Return a URL with the user and password of another one."""
     parts = urlsplit(url)

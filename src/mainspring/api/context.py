@@ -69,8 +69,12 @@ class Context:
             if database is self.database:
                 return self
             if len(self._of) >= MAX_CACHED_TENANTS:
-                self._of.clear()
+                self.forget_tenants()
             views = self.run_views.of(database)
             runs = RunTransactions(database, views, self.announcer)
             found = self._of[tenant] = replace(self, database=database, run_views=views, runs=runs)
         return found
+
+    def forget_tenants(self) -> None:
+        """Let `of` derive contexts anew."""
+        self._of.clear()

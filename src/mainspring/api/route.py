@@ -250,13 +250,17 @@ async def serve(endpoint: Endpoint, context: Context, request: Request) -> Respo
     if endpoint.body is not None:
         raw = await read_body(request, endpoint.limit)
         body = decode(raw or b"{}", endpoint.body, limit=endpoint.limit, large_integers=endpoint.scope == "worker")
-    own = context if endpoint.scope in FOR_ALL_TENANTS else context.of(caller.tenant)
-    call = Call(own, caller, request, body)
+    call = Call(context_for(context, endpoint.scope, caller.tenant), caller, request, body)
     if endpoint.cached is not None and not (request.scope["query_string"] and call.asks(*UNCACHED)):
         return await _read(endpoint, endpoint.cached, call)
     if endpoint.method == "GET" or endpoint.scope == "worker":
         return _response(endpoint, await endpoint.handle(call))
     return await _write(endpoint, call)
+
+
+def context_for(context: Context, scope: str, tenant: int) -> Context:
+    """Return the context of a request: bound to the tenant of its caller, except for work on all tenants."""
+    return context if scope in FOR_ALL_TENANTS else context.of(tenant)
 
 
 def refuse_nul(request: Request) -> None:

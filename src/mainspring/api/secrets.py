@@ -56,14 +56,16 @@ async def delete_secret(call: Call) -> None:
 async def list_keys(call: Call) -> wire.SecretKeys:
     """List the ids of the master keys, and how many values each protects."""
     _demand_cluster(call)
-    return await secrets.keys(call.context.database, call.context.vault)
+    return await secrets.keys(call.context.database.root, call.context.vault)
 
 
 @table.route("POST", KEYS + "/rotate", scope="admin", response=wire.SecretKeys)
 async def rotate_key(call: Call) -> wire.SecretKeys:
     """Wrap every value in the current master key, which is the first one of the key file."""
     _demand_cluster(call)
-    return await secrets.rotate_key(call.context.database, call.context.vault, tenant=call.tenant, by=call.caller.name)
+    return await secrets.rotate_key(
+        call.context.database.root, call.context.vault, tenant=call.tenant, by=call.caller.name
+    )
 
 
 def _demand_cluster(call: Call) -> None:

@@ -17,7 +17,7 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response
 
 from mainspring.api.context import Context
 from mainspring.api.problem import TITLES, retry_headers, status_of
-from mainspring.api.route import authenticate
+from mainspring.api.route import authenticate, context_for
 from mainspring.api.route import refuse_nul as refuse_nul_in_address
 from mainspring.domain.errors import (
     MAX_LISTED,
@@ -79,7 +79,7 @@ def reading(
         refuse_nul_in_address(request)
         if accepts is not None:
             refuse_unknown_query(request, accepts)
-        own = context.of(caller.tenant)
+        own = context_for(context, scope, caller.tenant)
         blackout = await blackout_now(own.database, tenant=caller.tenant) if banner else None
         return await handle(PageRequest(own, request, as_reader(caller, request, blackout)))
 
@@ -105,7 +105,7 @@ def changing(context: Context, handle: Handle, scope: str = "write", *, checks_g
         if not hmac.compare_digest(form.get("csrf", "").encode(), caller.csrf.encode()):
             raise Forbidden("the form's CSRF token does not match your session; reload the page and try again")
         try:
-            return await handle(PageRequest(context.of(caller.tenant), request, caller, form))
+            return await handle(PageRequest(context_for(context, scope, caller.tenant), request, caller, form))
         finally:
             context.reads.wrote(caller.tenant, None)
 
