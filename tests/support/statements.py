@@ -9,21 +9,33 @@ from typing import Any, Literal
 import pytest
 
 from mainspring.store.db import Connection, Database
+from mainspring.store.queries import q
 
 
 def listen(
     database: Database, lent: Literal["connection", "hot"], note: Callable[[Any], None], patch: pytest.MonkeyPatch
 ) -> None:
-    """From now on `note` is told of each statement on connections lent this way."""
+    """From now on `note` is told of each statement on connections lent this way, also of those for one tenant."""
+    for pools in filter(None, (database, database._tenants)):
+        _listen(pools, lent, note, patch)
+
+
+def _listen(
+    database: Database, lent: Literal["connection", "hot"], note: Callable[[Any], None], patch: pytest.MonkeyPatch
+) -> None:
     lend = getattr(database, lent)
+
+    def heard(record: Any) -> None:
+        if record.query != q("set_tenant"):
+            note(record)
 
     @asynccontextmanager
     async def listening() -> AsyncIterator[Connection]:
         async with lend() as connection:
-            connection.add_query_logger(note)
+            connection.add_query_logger(heard)
             try:
                 yield connection
             finally:
-                connection.remove_query_logger(note)
+                connection.remove_query_logger(heard)
 
     patch.setattr(database, lent, listening)

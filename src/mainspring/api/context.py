@@ -76,5 +76,5 @@ class Context:
         return found
 
     def forget_tenants(self) -> None:
-        """Let `of` derive contexts anew."""
+        """Discard the contexts that `of` has cached."""
         self._of.clear()

@@ -81,7 +81,8 @@ async def test_the_failure_dashboard_scans_nothing(
         letter = await connection.fetchval("SELECT dead_letter_id FROM dead_letters LIMIT 1")
         since = await connection.fetchval("SELECT db_now()")
 
-    asked = Asked(cluster.database, monkeypatch)
+    assert cluster.database._tenants is not None
+    asked = Asked(cluster.database._tenants, monkeypatch)  # statements of requests, not of leader duties
     bad = "state=failed&state=timed_out&state=lost"
     for path in (
         "/failures",
@@ -101,7 +102,7 @@ async def test_the_failure_dashboard_scans_nothing(
 
     used: set[str] = set()
     assert sum(any(f" {table} " in query for table in BIG) for query in asked.statements) >= 5
-    async with cluster.database.transaction() as connection:
+    async with cluster.database.of(1).transaction() as connection:
         for query, args in list(asked.statements.items()):
             if not query.lstrip().upper().startswith(("SELECT", "WITH", "--")):
                 continue
