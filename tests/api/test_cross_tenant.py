@@ -357,6 +357,8 @@ async def test_the_database_protects_another_tenant_from_writes(
     for e in endpoints():
         if e.method == "GET" or e.scope in ("cluster", "worker") or not _PART.search(e.path):
             continue
+        if e.path.endswith("/trigger"):  # submissions of all tenants are inserted together, by the engine
+            continue
         for path, _ in paths_of(e.path, victim.refs(e.path)):
             body = BODIES.get(e.path, {}) if e.body is not None else None
             answer = await misdirected.request(e.method, path, json=body)
