@@ -370,8 +370,11 @@ async def test_the_database_protects_another_tenant_from_writes(
     assert [table for table in changed if table not in VOLATILE | OF_EXECUTIONS] == []
 
 
-OF_EXECUTIONS = {"attempts", "backfills", "dead_letters", "executions", "history", "log_chunks", "run_steps", "runs"}
-"""Tables that the scheduler may change meanwhile; a request that changed them would have left an audit entry."""
+OF_EXECUTIONS = {
+    "alerts", "attempts", "backfills", "channels", "dead_letters", "executions", "history", "log_chunks", "run_steps", "runs",
+    "trigger_deliveries",
+}  # fmt: skip
+"""Tables that executions and notifications may change meanwhile; a request that changed them would have left an audit entry."""
 OF_THE_ENGINE = ("/metrics", "/api/v1/doctor", "/api/v1/system/shards")
 """Reads whose connection is not bound to a tenant: they count across tenants, and filter by themselves."""
 BODIES: dict[str, Any] = {
