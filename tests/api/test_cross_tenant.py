@@ -371,10 +371,10 @@ async def test_the_database_protects_another_tenant_from_writes(
 
 
 OF_EXECUTIONS = {
-    "alerts", "attempts", "backfills", "channels", "dead_letters", "executions", "history", "log_chunks", "run_steps", "runs",
-    "trigger_deliveries",
+    "alerts", "attempts", "backfills", "channels", "dead_letters", "executions", "history", "idempotency_keys", "job_needs",
+    "log_chunks", "run_steps", "runs", "trigger_deliveries",
 }  # fmt: skip
-"""Tables that executions and notifications may change meanwhile; a request that changed them would have left an audit entry."""
+"""Tables that executions and deliveries may change meanwhile; a request that did would have left an audit entry."""
 OF_THE_ENGINE = ("/metrics", "/api/v1/doctor", "/api/v1/system/shards")
 """Reads whose connection is not bound to a tenant: they count across tenants, and filter by themselves."""
 BODIES: dict[str, Any] = {
