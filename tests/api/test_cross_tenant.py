@@ -371,8 +371,8 @@ async def test_the_database_protects_another_tenant_from_writes(
 
 
 OF_EXECUTIONS = {
-    "alerts", "attempts", "backfills", "channels", "dead_letters", "executions", "history", "idempotency_keys", "job_needs",
-    "log_chunks", "run_steps", "runs", "trigger_deliveries",
+    "alerts", "attempts", "backfills", "channels", "dead_letters", "executions", "history", "idempotency_keys",
+    "job_needs", "log_chunks", "run_steps", "runs", "trigger_deliveries",
 }  # fmt: skip
 """Tables that executions and deliveries may change meanwhile; a request that did would have left an audit entry."""
 OF_THE_ENGINE = ("/metrics", "/api/v1/doctor", "/api/v1/system/shards")
