@@ -28,6 +28,7 @@ from mainspring.worker.executors import load_executors
 from mainspring.worker.service import Worker, WorkerConfig
 from mainspring.worker.transport.api_client import ApiAddress
 from tests.support import seeds
+from tests.support.database_roles import granted, tenant_url
 from tests.support.secret_keys import key_file
 
 pytest_plugins = ("tools.requirement_plugin", "tools.fault_plugin")
@@ -62,6 +63,7 @@ async def postgres(tmp_path_factory: pytest.TempPathFactory, anyio_backend: obje
     await connection.execute(f"CREATE DATABASE {TEMPLATE} OWNER mainspring")
     await connection.close()
     await migrate(server.dsn_for(TEMPLATE))
+    await granted(server, TEMPLATE)
     yield server
     await server.stop()
 
@@ -131,7 +133,9 @@ class Cluster:
 
 @asynccontextmanager
 async def started(url: str, **config: Any) -> AsyncIterator[Cluster]:
-    server = Server(ServeConfig(**{"database_url": url, "port": 0, "secret_key_file": str(key_file()), **config}))
+    """A server whose requests use the role of tenants; its engine connects as the owner, as tests do."""
+    own = {"database_url": url, "tenant_database_url": tenant_url(url)}
+    server = Server(ServeConfig(**{**own, "port": 0, "secret_key_file": str(key_file()), **config}))
     await server.start()
     assert server.http is not None and server.context is not None
     async with server.database.connection() as connection:

@@ -46,8 +46,12 @@ ENVIRONMENT = (
     "MAINSPRING_SECRET_KEY",
     "MAINSPRING_SECRET_KEY_FILE",
     "MAINSPRING_SECRET_PROVIDERS",
+    "MAINSPRING_SERVER_DATABASE_URL",
+    "MAINSPRING_SERVER_DATABASE_URL_FILE",
     "MAINSPRING_PUBLIC_URL",
     "MAINSPRING_STREAMS_PER_TOKEN",
+    "MAINSPRING_TENANT_DATABASE_URL",
+    "MAINSPRING_TENANT_DATABASE_URL_FILE",
     "MAINSPRING_TLS_CERT",
     "MAINSPRING_TLS_CLIENT_CA",
     "MAINSPRING_TLS_KEY",
@@ -74,6 +78,7 @@ class ServeConfig:
     """Configuration of one server process."""
 
     database_url: str
+    tenant_database_url: str | None = None  # of a role that sees one tenant at a time; None: requests use database_url
     roles: tuple[Role, ...] = ROLES
     host: str = "127.0.0.1"
     port: int | None = None  # None: PORT for a process with the API, no HTTP otherwise

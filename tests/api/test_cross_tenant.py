@@ -17,11 +17,14 @@ import pytest
 
 from mainspring import wire
 from mainspring.api.app import endpoints
+from mainspring.api.context import Context
 from mainspring.client import AsyncClient
 from mainspring.domain.alert import Rule
 from mainspring.domain.trigger import CompletionSource
+from mainspring.store.db import Database
 from mainspring.web.app import every_page
-from tests.conftest import Cluster
+from tests.conftest import Cluster, started
+from tests.support.database_roles import server_urls
 from tests.support.pages import NAVIGATION, open_page, sign_in
 from tests.support.processes import until_async
 
@@ -87,6 +90,13 @@ async def tenant(cluster: Cluster, name: str) -> AsyncIterator[tuple[int, AsyncC
         number = await connection.fetchval("SELECT tenant_id FROM tenants WHERE name = $1", name)
     async with AsyncClient(cluster.url, token) as client:
         yield number, client
+
+
+@pytest.fixture(scope="module")
+async def cluster(database_url: str) -> AsyncIterator[Cluster]:
+    """A server whose roles own nothing, as in production."""
+    async with started(database_url, **server_urls(database_url)) as cluster:
+        yield cluster
 
 
 @pytest.fixture(scope="module")
@@ -310,6 +320,72 @@ async def test_no_request_changes_another_tenant(cluster: Cluster, victim: Victi
     assert changed == []
 
 
+@pytest.fixture
+async def misdirected(
+    cluster: Cluster, victim: Victim, prober: AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[httpx2.AsyncClient]:
+    """A client with the victim's own token, whose requests get database connections of another tenant.
+
+    Every filter of the API matches the rows of the victim, as if it had forgotten the caller: only row-level security
+    is left.
+    """
+    async with cluster.database.connection() as connection:
+        other = await connection.fetchval("SELECT tenant_id FROM tenants WHERE name LIKE 'prober-%'")
+    assert cluster.database.has_tenant_role
+    bind, of = Context.of, Database.of
+    monkeypatch.setattr(Context, "of", lambda context, _tenant: bind(context, other))
+    monkeypatch.setattr(Database, "of", lambda database, _tenant: of(database, other))
+    cluster.context.reads.wrote(victim.tenant, None)
+    headers = {"Authorization": f"Bearer {victim.client.server.token}"}
+    async with httpx2.AsyncClient(base_url=cluster.url, headers=headers, trust_env=False, timeout=30) as http:
+        yield http
+
+
+@pytest.mark.requirement(139)
+async def test_the_database_hides_another_tenant_from_reads(victim: Victim, misdirected: httpx2.AsyncClient) -> None:
+    found, opened = [], []
+    for e in endpoints():
+        if e.method != "GET" or e.scope in ("cluster", "worker") or e.path in OF_THE_ENGINE:
+            continue
+        for path, ref in paths_of(e.path, victim.refs(e.path)):
+            status, text = await read(misdirected, path)
+            if shown := leaks(text, victim, ref):
+                found.append((path, shown))
+            if ref and status != 404:
+                opened.append((path, status))
+    assert found == []
+    assert [o for o in opened if not o[0].startswith("/api/v1/queues/")] == []
+
+
+@pytest.mark.requirement(139)
+async def test_the_database_protects_another_tenant_from_writes(
+    cluster: Cluster, victim: Victim, misdirected: httpx2.AsyncClient
+) -> None:
+    before = await _rows(cluster, victim.tenant)
+    passed = []
+    for e in endpoints():
+        if e.method == "GET" or e.scope in ("cluster", "worker") or not _PART.search(e.path):
+            continue
+        if e.path.endswith("/trigger"):  # submissions of all tenants are inserted together, by the engine
+            continue
+        for path, _ in paths_of(e.path, victim.refs(e.path)):
+            body = BODIES.get(e.path, {}) if e.body is not None else None
+            answer = await misdirected.request(e.method, path, json=body)
+            if answer.status_code not in (404, 422, 500):  # 500: the database refused a row of another tenant
+                passed.append((e.method, path, answer.status_code))
+    assert passed == []
+    after = await _rows(cluster, victim.tenant)
+    changed = [table for table in before if before[table] != after[table]]
+    assert [table for table in changed if table not in VOLATILE | OF_EXECUTIONS] == []
+
+
+OF_EXECUTIONS = {
+    "alerts", "attempts", "backfills", "channels", "dead_letters", "executions", "history", "idempotency_keys",
+    "job_needs", "log_chunks", "run_steps", "runs", "trigger_deliveries",
+}  # fmt: skip
+"""Tables that executions and deliveries may change meanwhile; a request that did would have left an audit entry."""
+OF_THE_ENGINE = ("/metrics", "/api/v1/doctor", "/api/v1/system/shards")
+"""Reads whose connection is not bound to a tenant: they count across tenants, and filter by themselves."""
 BODIES: dict[str, Any] = {
     "/api/v1/jobs/{ref}/rollback": {"version": 1},
     "/api/v1/jobs/{ref}/skip": {"reason": "r"},

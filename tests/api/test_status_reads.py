@@ -32,8 +32,10 @@ async def clock(cluster: Cluster) -> AsyncIterator[ManualClock]:
     """Replaces the cache by one that never receives a message, and whose time the test moves."""
     clock, own = ManualClock(), cluster.context.reads
     object.__setattr__(cluster.context, "reads", ReadCache(clock=clock))
+    cluster.context.forget_tenants()
     yield clock
     object.__setattr__(cluster.context, "reads", own)
+    cluster.context.forget_tenants()
 
 
 @pytest.fixture

@@ -88,7 +88,7 @@ async def test_a_restore_holds_firing_until_an_operator_skips_the_gap(
     fires = await count(empty, FIRES)
     assert fires >= 2
     last = await count(empty, "SELECT extract(epoch FROM max(fire_at)) FROM all_executions")
-    async with started(empty) as cluster:
+    async with started(empty, tenant_database_url=None) as cluster:
         health = await cluster.server.readiness.health()
         assert "firing is held" in health.notes[0]
         async with cluster.client() as client:
@@ -124,7 +124,7 @@ async def test_the_gap_can_be_run(invoke: Invoke, source: str, empty: str, tmp_p
     assert result.exit_code == 6
     assert "--gap skip" in result.stderr
     await run(invoke, "db", "resume", "--gap", "run", "--yes", "--database-url", empty)
-    async with started(empty):
+    async with started(empty, tenant_database_url=None):
         await until_async("catching up", lambda: _caught_up(empty, decided), within_s=20)
     assert (await asyncio.to_thread(invoke, "db", "resume", "--gap", "run", "--database-url", empty)).exit_code == 5
 

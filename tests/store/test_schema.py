@@ -124,6 +124,7 @@ async def test_the_id_is_the_same_in_sql_and_python(database: Database) -> None:
 
 async def test_every_table_of_tenant_data_carries_its_tenant(database: Database) -> None:
     system = {
+        "database_roles",
         "holds",
         "measurements",
         "queue_sample_times",

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import pytest
 
 from mainspring.store.db import Connection, Database
+from mainspring.store.queries import q
 
 
 def listen(
@@ -18,8 +19,24 @@ def listen(
     patch: pytest.MonkeyPatch,
     wanted: Callable[[], bool] = lambda: True,
 ) -> None:
-    """From now on `note` gets each statement on connections lent this way to tasks that are `wanted`."""
+    """From now on `note` gets each statement on connections lent this way, also on those for one tenant, to tasks that
+    are `wanted`."""
+    for pools in filter(None, (database, database._tenants)):
+        _listen(pools, lent, note, patch, wanted)
+
+
+def _listen(
+    database: Database,
+    lent: Literal["connection", "hot", "reading"],
+    note: Callable[[Any], None],
+    patch: pytest.MonkeyPatch,
+    wanted: Callable[[], bool],
+) -> None:
     lend = getattr(database, lent)
+
+    def heard(record: Any) -> None:
+        if record.query != q("set_tenant"):
+            note(record)
 
     @asynccontextmanager
     async def listening() -> AsyncIterator[Connection]:
@@ -27,10 +44,10 @@ def listen(
             if not wanted():
                 yield connection
                 return
-            connection.add_query_logger(note)
+            connection.add_query_logger(heard)
             try:
                 yield connection
             finally:
-                connection.remove_query_logger(note)
+                connection.remove_query_logger(heard)
 
     patch.setattr(database, lent, listening)

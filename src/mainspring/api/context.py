@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from mainspring.alerts.send import Sender
 from mainspring.announce import Announcer
@@ -28,10 +28,13 @@ from mainspring.views.runs import RunViews
 
 CONCURRENT_REGISTRATIONS = 3
 """Registrations at a time, so that a fleet that reconnects leaves database connections for its heartbeats."""
+MAX_CACHED_TENANTS = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class Context:
+    """What routes work with. `database` is that of the caller's tenant in a request; see `of`."""
+
     database: Database
     definitions: Definitions
     auth: Authenticator
@@ -55,3 +58,25 @@ class Context:
     session_lease_s: float = 20.0
     keyed: KeyedTurns = field(default_factory=KeyedTurns)
     registering: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(CONCURRENT_REGISTRATIONS))
+    _of: dict[int, Context] = field(default_factory=dict)
+
+    def of(self, tenant: int) -> Context:
+        """Return the context of a tenant's requests: its `database`, `runs` and `run_views` reach rows of that
+        tenant only.
+
+        The other services work for all tenants, and so does `database.root`.
+        """
+        if (found := self._of.get(tenant)) is None:
+            database = self.database.of(tenant)
+            if database is self.database:
+                return self
+            if len(self._of) >= MAX_CACHED_TENANTS:
+                self.forget_tenants()
+            views = self.run_views.of(database)
+            runs = RunTransactions(database, views, self.announcer)
+            found = self._of[tenant] = replace(self, database=database, run_views=views, runs=runs)
+        return found
+
+    def forget_tenants(self) -> None:
+        """Discard the contexts that `of` has cached."""
+        self._of.clear()

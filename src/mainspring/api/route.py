@@ -31,12 +31,16 @@ from mainspring.api.tls import require_client_certificate
 from mainspring.codec import MAX_BODY, decode, encode
 from mainspring.domain.duration import parse_duration
 from mainspring.domain.errors import Invalid, TooLarge
+from mainspring.domain.roles import CLUSTER_SCOPE
 from mainspring.store.request_keys import RequestKey
 
 log = structlog.get_logger()
 MAX_REASON = 1000
 MAX_LENGTH_DIGITS = 18
 MAX_NUMBER = 2**31 - 1
+FOR_ALL_TENANTS = ("worker", CLUSTER_SCOPE)
+"""Scopes of endpoints whose database connection is not bound to the caller's tenant: of workers, which belong to the
+engine, and of the administration of tenants."""
 NUMBER = re.compile(r"[+-]?+\d{1,18}+", re.ASCII)
 JSON = (b"content-type", b"application/json")
 RATE_LIMIT = "mainspring.rate_limit"
@@ -255,12 +259,17 @@ async def _served(endpoint: Endpoint, context: Context, request: Request, caller
     if endpoint.body is not None:
         raw = await read_body(request, endpoint.limit)
         body = decode(raw or b"{}", endpoint.body, limit=endpoint.limit, large_integers=endpoint.scope == "worker")
-    call = Call(context, caller, request, body)
+    call = Call(context_for(context, endpoint.scope, caller.tenant), caller, request, body)
     if endpoint.cached is not None and not (request.scope["query_string"] and call.asks(*UNCACHED)):
         return await _read(endpoint, endpoint.cached, call)
     if endpoint.method == "GET" or endpoint.scope == "worker":
         return _response(endpoint, await endpoint.handle(call))
     return await _write(endpoint, call)
+
+
+def context_for(context: Context, scope: str, tenant: int) -> Context:
+    """Return the context of a request: bound to the tenant of its caller, except for work on all tenants."""
+    return context if scope in FOR_ALL_TENANTS else context.of(tenant)
 
 
 def refuse_nul(request: Request) -> None:

@@ -56,7 +56,7 @@ async def delete_secret(call: Call) -> None:
 async def list_keys(call: Call) -> wire.SecretKeys:
     """List the ids of the master keys, and how many values each protects."""
     _demand_cluster(call)
-    return await master_keys.keys(call.context.database, call.context.vault)
+    return await master_keys.keys(call.context.database.root, call.context.vault)
 
 
 @table.route("POST", KEYS + "/rotate", scope="admin", response=wire.SecretKeys)
@@ -66,7 +66,8 @@ async def rotate_key(call: Call) -> wire.SecretKeys:
     Secrets of channels and triggers that are in plain text are encrypted first.
     """
     _demand_cluster(call)
-    return await master_keys.rotate(call.context.database, call.context.vault, tenant=call.tenant, by=call.caller.name)
+    context = call.context
+    return await master_keys.rotate(context.database.root, context.vault, tenant=call.tenant, by=call.caller.name)
 
 
 @table.route("POST", KEYS + "/encrypt", scope="admin", response=wire.SecretKeys)
@@ -74,7 +75,7 @@ async def encrypt(call: Call) -> wire.SecretKeys:
     """Encrypt the secrets of channels and triggers that are in plain text, as every start of a server does."""
     _demand_cluster(call)
     context = call.context
-    return await master_keys.encrypt_now(context.database, context.vault, tenant=call.tenant, by=call.caller.name)
+    return await master_keys.encrypt_now(context.database.root, context.vault, tenant=call.tenant, by=call.caller.name)
 
 
 def _demand_cluster(call: Call) -> None:

@@ -13,6 +13,7 @@ from mainspring.api.route import Call, Table
 from mainspring.domain.alert import Severity
 from mainspring.domain.audit_chain import CLUSTER
 from mainspring.store import alerts, dead_letters, doctor, holds, queues, runs, sessions, shards, tokens
+from mainspring.store.database_roles import role_notes
 from mainspring.telemetry import metrics
 from mainspring.views.audit_verification import verify_newest
 from mainspring.views.overview import shards_now
@@ -28,13 +29,15 @@ async def examine(call: Call) -> wire.Diagnosis:
 
     Cluster administrators see those of all tenants.
     """
-    async with call.context.database.connection() as connection:
+    async with call.context.database.root.connection() as connection:
         found = await doctor.examine(
             connection, tenant=call.caller.visible_tenant, everything=call.query("all") == "true"
         )
         exposed = await sessions.exposed_workers(connection, tenant=call.tenant)
         unbound = await tokens.unbound_worker_tokens(connection, tenant=call.tenant)
     notes = [*map(_exposure, exposed), *map(_unbound, unbound)]
+    if call.caller.is_cluster_admin:
+        notes += await role_notes(call.context.database.root)
     found = msgspec.structs.replace(found, notes=[*found.notes, *notes])
     return await _with_audit(call, found, everything=call.query("all") == "true")
 
@@ -44,7 +47,7 @@ async def _with_audit(call: Call, found: wire.Diagnosis, *, everything: bool) ->
     most = MOST_AUDIT_ENTRIES if everything else doctor.NEWEST_CHECKED
     findings = []
     for tenant in (call.tenant, *((CLUSTER,) if call.caller.is_cluster_admin else ())):
-        problem = await verify_newest(call.context.database, call.context.vault, tenant=tenant, most=most)
+        problem = await verify_newest(call.context.database.root, call.context.vault, tenant=tenant, most=most)
         if problem is not None:
             offender = f"{tenant}:{problem.seq}"
             findings.append(wire.Finding(check=doctor.AUDIT_CHECK, offender=offender, what=problem.what))
@@ -71,7 +74,7 @@ def _unbound(name: str) -> str:
 @table.route("GET", "/api/v1/system/shards", scope="admin", response=wire.Shards)
 async def list_shards(call: Call) -> wire.Shards:
     """List the scheduler processes and the owner of each shard. Cluster administrators also see their hosts."""
-    return await shards_now(call.context.database, named=call.caller.is_cluster_admin)
+    return await shards_now(call.context.database.root, named=call.caller.is_cluster_admin)
 
 
 @table.route("POST", "/api/v1/login-links", scope="read", response=wire.LoginLink, status=201, creates=True)
@@ -85,7 +88,7 @@ async def login_link(call: Call) -> wire.LoginLink:
 async def scrape(call: Call) -> Response:
     """Get the metrics in Prometheus format. Only cluster administrators see names of other tenants."""
     visible = call.caller.visible_tenant
-    async with call.context.database.connection() as connection:
+    async with call.context.database.root.connection() as connection:
         depths = await depths_of(connection, tenant=visible)
         leases = await shards.list_shards(connection)
         metrics.FIRING_HELD.set(await holds.open_hold(connection) is not None)

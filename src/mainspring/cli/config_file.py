@@ -29,6 +29,7 @@ ISSUERS = "issuers"
 """The table whose tables describe identity providers; see domain/issuer.py."""
 SHARED = "serve"
 """Commands without a table of their own, such as `db migrate`, use the settings of this one."""
+URLS = ("database-url", "tenant-database-url", "server-database-url")
 NEVER_IN_FILES = {"token": "token-file", "config": ""}
 FOUND = "mainspring.config_file"
 
@@ -160,10 +161,10 @@ def _check_key(path: Path, where: str, key: str, value: Any, known: set[str]) ->
         raise Invalid(f"{path}: {where}{key} cannot be set in a file{hint}")
     if key not in known:
         raise Invalid(f"{path}: unknown setting {where}{key}{_meant(key, sorted(known - NEVER_IN_FILES.keys()))}")
-    if key == "database-url" and isinstance(value, str) and has_password(value):
+    if key in URLS and isinstance(value, str) and has_password(value):
         raise Invalid(
             f"{path}: {where}{key} contains a password; write the URL into a file that other users cannot read, and"
-            " name that: database-url-file"
+            f" name that: {key}-file"
         )
 
 

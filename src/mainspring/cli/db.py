@@ -12,8 +12,14 @@ from mainspring.cli.db_backup import backup, restore, resume, verify
 from mainspring.cli.group import Group
 from mainspring.cli.options import current, server_options
 from mainspring.cli.output import echo
-from mainspring.cli.server_settings import database_url_option, retention_options
+from mainspring.cli.server_settings import (
+    database_url_option,
+    retention_options,
+    server_database_url_option,
+    tenant_database_url_option,
+)
 from mainspring.store import holds, system
+from mainspring.store.database_roles import grant_roles
 from mainspring.store.db import Database
 from mainspring.store.migrate import installed_version, migrate, migrations
 from mainspring.store.migration_plan import PlannedStatement, TableSize, plan
@@ -36,9 +42,17 @@ db.add_command(resume)
 
 @db.command("migrate")
 @database_url_option
+@server_database_url_option
+@tenant_database_url_option
 @click.option("--plan", "only_plan", is_flag=True, help="Show what would be locked, and for how long. Changes nothing.")
-def migrate_command(database_url: str, only_plan: bool) -> None:
-    """Migrate the database to the schema of this version. Safe to repeat and to run concurrently."""
+def migrate_command(
+    database_url: str, server_database_url: str | None, tenant_database_url: str | None, only_plan: bool
+) -> None:
+    """Migrate the database to the schema of this version. Safe to repeat and to run concurrently.
+
+    --database-url names the role that owns the schema. The other two URLs name the roles of servers: they are created
+    if they are missing, and get the privileges that servers need.
+    """
     if only_plan:
         asyncio.run(_show_plan(database_url))
         return
@@ -47,6 +61,10 @@ def migrate_command(database_url: str, only_plan: bool) -> None:
         echo(f"✔ {migration.number:04} {migration.name}")
     if not applied:
         echo("schema is up to date", err=True)
+    if server_database_url is not None or tenant_database_url is not None:
+        granted = grant_roles(database_url, server_url=server_database_url, tenant_url=tenant_database_url)
+        for role in asyncio.run(granted):
+            echo(f"✔ granted {role}")
 
 
 async def _show_plan(url: str) -> None:

@@ -29,6 +29,7 @@ from mainspring.embedded.server import EmbeddedServer
 from mainspring.process import hide_memory, run, stop_signal
 from mainspring.service import Loops
 from mainspring.store import jobs, sessions, shards, tokens
+from mainspring.store.database_roles import grant_roles
 from mainspring.store.db import Database
 from mainspring.store.migrate import migrate, migrations
 from mainspring.telemetry import logs
@@ -90,6 +91,7 @@ class Dev:
         took = await self._timed(self._start_database)
         await choosing
         applied = await migrate(self._database_url)
+        await self._grant_roles()
         async with Database(self._database_url, size=2) as database:
             token, worker_token = await self._tokens(database)
             self._start_children(token, worker_token)
@@ -125,6 +127,19 @@ class Dev:
         await self._postgres.start()
         self._database_url = self._postgres.dsn
         self._loops.forever("postgres", self._restart_database)
+
+    async def _grant_roles(self) -> None:
+        """Give the roles of the server what they need. With --database-url, its role is used for everything."""
+        if (postgres := self._postgres) is not None:
+            await grant_roles(postgres.dsn, server_url=postgres.server_dsn(), tenant_url=postgres.tenant_dsn())
+
+    def _server_urls(self) -> dict[str, str]:
+        if (postgres := self._postgres) is None:
+            return {"MAINSPRING_DATABASE_URL": self._database_url}
+        return {
+            "MAINSPRING_DATABASE_URL": postgres.server_dsn(),
+            "MAINSPRING_TENANT_DATABASE_URL": postgres.tenant_dsn(),
+        }
 
     async def _restart_database(self) -> None:
         assert self._postgres is not None
@@ -177,7 +192,7 @@ class Dev:
                     *self._allowed,
                     *self._watched,
                 ],
-                env | {"MAINSPRING_DATABASE_URL": self._database_url},
+                env | self._server_urls(),
             ),
             ChildProcess(
                 "worker",

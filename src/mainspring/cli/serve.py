@@ -42,6 +42,7 @@ from mainspring.scheduler.service import Scheduler
 from mainspring.service import Loops, Service
 from mainspring.store import tokens
 from mainspring.store.bus import PostgresBus
+from mainspring.store.database_roles import check_roles
 from mainspring.store.db import AWAY, Database
 from mainspring.store.definitions import Definitions
 from mainspring.store.migrate import migrate
@@ -67,7 +68,7 @@ class Server:
 
     def __init__(self, config: ServeConfig, *, vault: Vault | None = None) -> None:
         self.config = config
-        self.database = Database(config.database_url)
+        self.database = Database(config.database_url, tenant_dsn=config.tenant_database_url)
         prefix = name_prefix(config.database_url)
         self.bus = open_bus(config.bus, PostgresBus(self.database), prefix=prefix)
         self._coordinator = open_coordinator(config.coordinator, prefix=prefix)
@@ -172,6 +173,7 @@ class Server:
         if self.health is not None:
             await self.health.start()
         await self.database.open()
+        await check_roles(self.database)
         await self._encrypt_secrets()
         await self._auth.open()
         for service in self._services:

@@ -21,7 +21,7 @@ from mainspring.domain.watch import read_roots
 from mainspring.telemetry import logs
 
 F = TypeVar("F", bound=Callable[..., Any])
-_URL_FILE = "mainspring.database_url_file"
+_URL_FILE = "mainspring.url_file"
 
 
 def _retention(text: str) -> float:
@@ -51,49 +51,76 @@ _URL_SOURCES = (
 """From the weakest to the strongest."""
 
 
-def _database_url(context: click.Context, parameter: click.Parameter, url: str | None) -> str | None:
-    """The URL, or the content of the file that has it, if that was given at least as explicitly."""
-    file: Path | None = context.meta.get(_URL_FILE)
-    rank = _URL_SOURCES.index(context.get_parameter_source("database_url") or ParameterSource.DEFAULT)
-    file_rank = _URL_SOURCES.index(context.get_parameter_source("database_url_file") or ParameterSource.DEFAULT)
-    if url is None and file is None:
-        raise click.MissingParameter(ctx=context, param=parameter)
-    if url is not None and file is not None and rank == file_rank:
-        raise click.UsageError("--database-url and --database-url-file exclude each other")
-    if file is not None and (url is None or file_rank > rank):
-        url = read_private(file, "database URL")
-    assert url is not None
-    if not url.startswith(("postgresql://", "postgres://")):
-        raise Invalid("the database URL must begin with postgresql://, such as postgresql://user:password@host/name")
-    return url
+def _url_of(name: str, *, required: bool) -> Callable[[click.Context, click.Parameter, str | None], str | None]:
+    """Return the callback of a URL that may also be the content of a file, if that was given at least as explicitly."""
+
+    def resolve(context: click.Context, parameter: click.Parameter, url: str | None) -> str | None:
+        file: Path | None = context.meta.get(f"{_URL_FILE}.{name}")
+        rank = _URL_SOURCES.index(context.get_parameter_source(name) or ParameterSource.DEFAULT)
+        file_rank = _URL_SOURCES.index(context.get_parameter_source(f"{name}_file") or ParameterSource.DEFAULT)
+        if url is None and file is None:
+            if required:
+                raise click.MissingParameter(ctx=context, param=parameter)
+            return None
+        if url is not None and file is not None and rank == file_rank:
+            option = f"--{name.replace('_', '-')}"
+            raise click.UsageError(f"{option} and {option}-file exclude each other")
+        if file is not None and (url is None or file_rank > rank):
+            url = read_private(file, "database URL")
+        assert url is not None
+        if not url.startswith(("postgresql://", "postgres://")):
+            raise Invalid(
+                "the database URL must begin with postgresql://, such as postgresql://user:password@host/name"
+            )
+        return url
+
+    return resolve
 
 
-def _keep_file(context: click.Context, _parameter: click.Parameter, file: Path | None) -> None:
-    context.meta[_URL_FILE] = file
+def _url_option(name: str, help: str, *, required: bool = False) -> Callable[[F], F]:
+    """Add an option for the URL of a database, and one for a file with it; the function gets `name`."""
+
+    def keep_file(context: click.Context, _parameter: click.Parameter, file: Path | None) -> None:
+        context.meta[f"{_URL_FILE}.{name}"] = file
+
+    def add(function: F) -> F:
+        option, variable = f"--{name.replace('_', '-')}", f"MAINSPRING_{name.upper()}"
+        function = click.option(
+            option,
+            envvar=variable,
+            show_envvar=True,
+            metavar="URL",
+            callback=_url_of(name, required=required),
+            help=help,
+        )(function)
+        return click.option(
+            f"{option}-file",
+            type=click.Path(dir_okay=False, path_type=Path),
+            envvar=f"{variable}_FILE",
+            show_envvar=True,
+            is_eager=True,
+            expose_value=False,
+            callback=keep_file,
+            metavar="FILE",
+            help=f"File with the URL of {option}, which other users must not be able to read.",
+        )(function)
+
+    return add
 
 
 def database_url_option(function: F) -> F:
     """Add --config, --database-url and --database-url-file; the function gets `database_url`."""
-    function = click.option(
-        "--database-url",
-        envvar="MAINSPRING_DATABASE_URL",
-        show_envvar=True,
-        metavar="URL",
-        callback=_database_url,
-        help="PostgreSQL 14 or later, such as postgresql://user:password@host/name. Required, here or in a file.",
-    )(function)
-    function = click.option(
-        "--database-url-file",
-        type=click.Path(dir_okay=False, path_type=Path),
-        envvar="MAINSPRING_DATABASE_URL_FILE",
-        show_envvar=True,
-        is_eager=True,
-        expose_value=False,
-        callback=_keep_file,
-        metavar="FILE",
-        help="File with the database URL, which other users must not be able to read.",
-    )(function)
-    return config_option(function)
+    help = "PostgreSQL 14 or later, such as postgresql://user:password@host/name. Required, here or in a file."
+    return config_option(_url_option("database_url", help, required=True)(function))
+
+
+tenant_database_url_option = _url_option(
+    "tenant_database_url",
+    "The same database with a role that sees one tenant at a time: requests use it. Needs PostgreSQL 15.",
+)
+server_database_url_option = _url_option(
+    "server_database_url", "The same database with the role of servers, which owns nothing."
+)
 
 
 log_option = click.option(
@@ -186,6 +213,7 @@ def _issuers(context: click.Context, _: click.Parameter, file: Path | None) -> t
 
 _OPTIONS = (
     database_url_option,
+    tenant_database_url_option,
     click.option(
         "--roles",
         envvar="MAINSPRING_ROLES",

@@ -3,7 +3,9 @@
 directory/
   pg/                     the PostgreSQL cluster
   pg.new/                 a cluster being created; renamed when complete, so that a kill leaves no partial cluster
-  pg-password             password of the role mainspring
+  pg-password             password of the role mainspring, which owns the schema
+  pg-server-password      password of the role mainspring_server
+  pg-tenant-password      password of the role mainspring_tenant
   pg-superuser-password   password of the role postgres
 """
 
@@ -25,6 +27,8 @@ from .orphans import end_stragglers
 from .process import run
 
 ROLE = DATABASE = "mainspring"
+SERVER_ROLE, TENANT_ROLE = "mainspring_server", "mainspring_tenant"
+"""Roles that own nothing: servers connect with them (store/database_roles.py)."""
 SUPERUSER = "postgres"
 SETTINGS_FILE = "mainspring.conf"
 _LEAST_FREE_BYTES = 200 * 1024 * 1024
@@ -46,6 +50,8 @@ class Cluster:
     def password_files(self) -> dict[str, Path]:
         return {
             ROLE: self.directory / "pg-password",
+            SERVER_ROLE: self.directory / "pg-server-password",
+            TENANT_ROLE: self.directory / "pg-tenant-password",
             SUPERUSER: self.directory / "pg-superuser-password",
         }
 
@@ -79,7 +85,7 @@ class Cluster:
             raise ForeignData(_other_major(self.data, version, binaries))
 
     async def create(self, binaries: Binaries, identity: Identity, settings: str) -> None:
-        """Create the cluster, its two roles and its database. No server ever runs without passwords."""
+        """Create the cluster, its roles and its database. No server ever runs without passwords."""
         free = shutil.disk_usage(self.directory).free
         if free < _LEAST_FREE_BYTES:
             raise NoRoom(
@@ -137,7 +143,12 @@ class Cluster:
     ) -> None:
         sections = resources.files(__package__).joinpath("cluster.sql").read_text().split("-- name: ")
         sql = next(text for text in sections if text.startswith(f"{name}\n")).removeprefix(f"{name}\n")
-        sql = sql.format(password=passwords[ROLE], superuser_password=passwords[SUPERUSER])
+        sql = sql.format(
+            password=passwords[ROLE],
+            server_password=passwords[SERVER_ROLE],
+            tenant_password=passwords[TENANT_ROLE],
+            superuser_password=passwords[SUPERUSER],
+        )
         postgres = binaries.bin_dir / "postgres"
         code, output = await run(
             [postgres, "--single", "-D", data, "-c", "exit_on_error=on", *options, "template1"],

@@ -12,7 +12,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from .binaries import Binaries, find_binaries
-from .cluster import DATABASE, ROLE, SETTINGS_FILE, SUPERUSER, Cluster
+from .cluster import DATABASE, ROLE, SERVER_ROLE, SETTINGS_FILE, SUPERUSER, TENANT_ROLE, Cluster
 from .errors import diagnose, from_os
 from .files import replace
 from .identity import Identity, choose
@@ -67,12 +67,20 @@ class EmbeddedServer:
 
     @property
     def dsn(self) -> str:
-        """The connection string of Mainspring's database, once started."""
+        """The connection string of Mainspring's database for the owner of the schema, once started."""
         return self.dsn_for(DATABASE)
 
     def dsn_for(self, database: str) -> str:
         """Return the connection string of another database for the same role, which may create databases."""
         return self._dsn(ROLE, database)
+
+    def server_dsn(self, database: str = DATABASE) -> str:
+        """Return the connection string of the role of servers, which owns nothing."""
+        return self._dsn(SERVER_ROLE, database)
+
+    def tenant_dsn(self, database: str = DATABASE) -> str:
+        """Return the connection string of the role that sees one tenant at a time."""
+        return self._dsn(TENANT_ROLE, database)
 
     def superuser_dsn(self, database: str = DATABASE) -> str:
         """Return the connection string of the superuser, for example for CREATE EXTENSION."""

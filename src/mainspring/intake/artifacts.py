@@ -183,7 +183,7 @@ class Artifacts(Service):
             ) from None
 
     async def _rows(self, execution_id: UUID, *, tenant: int) -> list[artifacts.ArtifactRow]:
-        async with self._database.connection() as connection:
+        async with self._database.of(tenant).connection() as connection:
             return await artifacts.list_artifacts(connection, tenant=tenant, execution_id=execution_id)
 
     def _too_large(self, name: str) -> TooLarge:

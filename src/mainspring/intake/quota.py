@@ -148,7 +148,7 @@ _SHARED: WeakKeyDictionary[Database, _Grants] = WeakKeyDictionary()
 
 def _grants(database: Database) -> _Grants:
     """The grants of a process: one of its databases has them."""
-    database = _origin(database)
+    database = database.root
     found = _SHARED.get(database)
     if found is None:
         found = _SHARED[database] = _Grants()

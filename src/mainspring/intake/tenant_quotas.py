@@ -79,7 +79,7 @@ _LOCKS: WeakKeyDictionary[Database, asyncio.Lock] = WeakKeyDictionary()
 
 def _one_at_a_time(database: Database) -> asyncio.Lock:
     """Of a process, one request waits for the row: what it writes then needs another connection of the same pool."""
-    return _LOCKS.setdefault(database, asyncio.Lock())
+    return _LOCKS.setdefault(database.root, asyncio.Lock())
 
 
 def exceeded(quota: str, noun: str, most: int, current: int, count: int) -> Forbidden:

@@ -13,8 +13,15 @@ from mainspring.store.db import IDLE_TRANSACTION, SCHEMA, connection_settings
 from mainspring.store.migrate import schema_version
 from mainspring.store.queries import q
 
-LAST_STATEMENT = f"SET search_path = {SCHEMA}; SELECT hold_firing('{{backup_at}}'::timestamptz)"
-"""Ends the transaction of a restore with a hold."""
+LAST_STATEMENT = (
+    f"SET search_path = {SCHEMA};"
+    " DO $$ DECLARE one regprocedure; BEGIN"
+    " FOR one IN SELECT oid FROM pg_proc WHERE pronamespace = current_schema()::regnamespace AND prosecdef LOOP"
+    " EXECUTE format('REVOKE ALL ON FUNCTION %s FROM PUBLIC', one); END LOOP; END $$;"
+    " SELECT hold_firing('{backup_at}'::timestamptz)"
+)
+"""Ends the transaction of a restore: restricts functions that have the owner's rights, as dumps have no privileges, and
+begins a hold."""
 
 
 @dataclass(frozen=True, slots=True)

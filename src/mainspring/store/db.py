@@ -15,6 +15,7 @@ from mainspring import ports
 from mainspring.store.hints import HintingConnection, Hints, hints_of, text_of
 from mainspring.store.primary import primary_of
 from mainspring.store.queries import q
+from mainspring.store.tenant_connection import TenantConnection, set_tenant
 
 if TYPE_CHECKING:
     Connection = asyncpg.Connection[Any] | asyncpg.pool.PoolConnectionProxy[Any]
@@ -89,10 +90,23 @@ NOTIFY_TIMEOUT_S = 5.0
 
 
 class Database:
-    """Connection pools with schema, types and time zone set: a general one, one for the hot path, one for reads."""
+    """Connection pools with schema, types and time zone set: a general one, one for the hot path, one for reads.
 
-    def __init__(self, dsn: str, *, size: int = 10, hot_size: int = 6, prepared: bool = True) -> None:
+    `tenant_dsn` is the URL of a role that sees only rows of the tenant that a connection has set, for `of`.
+    """
+
+    def __init__(
+        self,
+        dsn: str,
+        *,
+        size: int = 10,
+        hot_size: int = 6,
+        prepared: bool = True,
+        tenant_dsn: str | None = None,
+        connection_class: type[HintingConnection] = HintingConnection,
+    ) -> None:
         self.dsn = dsn
+        self._connection_class = connection_class
         self._size = size
         self._hot_size = hot_size
         self._prepared = prepared
@@ -100,9 +114,44 @@ class Database:
         self._hot_pool: Pool | None = None
         self._read_pool: Pool | None = None
         self._in_use: dict[Connection, float] = {}
-        self.bus: ports.Bus | None = None  # publishes hints; None: this database sends them itself
+        self._bus: ports.Bus | None = None
+        self._tenants: Database | None = None
+        if tenant_dsn is not None:
+            self._tenants = Database(
+                tenant_dsn, size=size, hot_size=1, prepared=prepared, connection_class=TenantConnection
+            )
+
+    @property
+    def bus(self) -> ports.Bus | None:
+        """Publishes hints; None: this database sends them itself."""
+        return self._bus
+
+    @bus.setter
+    def bus(self, bus: ports.Bus | None) -> None:
+        self._bus = bus
+        if self._tenants is not None:
+            self._tenants.bus = bus
+
+    def of(self, tenant: int) -> Database:
+        """Return this database as one tenant sees it: rows of other tenants are neither read nor written.
+
+        That is this database itself where no role for tenants is configured.
+        """
+        return self if self._tenants is None else TenantDatabase(self._tenants, tenant, self)
+
+    @property
+    def has_tenant_role(self) -> bool:
+        """Whether `of` is backed by row-level security."""
+        return self._tenants is not None
+
+    @property
+    def root(self) -> Database:
+        """The database of the process, which works for all tenants; its caches belong to this one."""
+        return self
 
     async def open(self) -> None:
+        if self._tenants is not None:
+            await self._tenants.open()
         self._pool = await self._make_pool(self._size, {})
         self._hot_pool = await self._make_pool(self._hot_size, HOT)
         self._read_pool = await self._make_pool(READ_CONNECTIONS, HOT)
@@ -115,7 +164,7 @@ class Database:
             connect=primary_of(self.dsn).connect,
             timeout=CONNECT_TIMEOUT_S,
             command_timeout=60,
-            connection_class=HintingConnection,
+            connection_class=self._connection_class,
             init=prepare_connection,
             reset=_keep_settings,
             statement_cache_size=400 if self._prepared else 0,
@@ -125,6 +174,8 @@ class Database:
         )
 
     async def close(self) -> None:
+        if self._tenants is not None:
+            await self._tenants.close()
         pools = self._pools()
         self._pool = self._hot_pool = self._read_pool = None
         for pool in pools:
@@ -187,22 +238,26 @@ class Database:
     async def _send_hints(self, connection: Connection, hints: Hints) -> None:
         sent = dict(hints)
         hints.clear()
-        if self.bus is None:
+        if self._bus is None:
             await send_hints(connection, sent)
             return
         for (channel, payload), lowest in sent.items():
-            self.bus.publish(channel, payload, lowest=lowest)
+            self._bus.publish(channel, payload, lowest=lowest)
 
     async def discard_idle(self) -> None:
         """Discard idle connections: after an outage they may be broken without an error."""
         for pool in self._pools():
             await pool.expire_connections()
+        if self._tenants is not None:
+            await self._tenants.discard_idle()
 
     def end_stalled(self, *, longer_than_s: float) -> None:
         """Terminate connections in use for longer than this: a broken network never answers them."""
         before = asyncio.get_running_loop().time() - longer_than_s
         for connection in [c for c, since in self._in_use.items() if since < before]:
             connection.terminate()
+        if self._tenants is not None:
+            self._tenants.end_stalled(longer_than_s=longer_than_s)
 
     async def dedicated(self, *, prepared: bool = False) -> asyncpg.Connection[Any]:
         """A connection outside the pools, for LISTEN and session locks."""
@@ -213,6 +268,45 @@ class Database:
             max_cached_statement_lifetime=0,
         )
         return connection
+
+
+class TenantDatabase(Database):
+    """The database as one tenant sees it: row-level security hides the rows of others from its role.
+
+    A pooled connection keeps the tenant that it was set to, so that only a change of tenant takes a round trip.
+    """
+
+    def __init__(self, pools: Database, tenant: int, root: Database) -> None:
+        super().__init__(pools.dsn)
+        self._shared = pools
+        self._root = root
+        self.tenant = tenant
+
+    @property
+    def root(self) -> Database:
+        return self._root
+
+    def of(self, tenant: int) -> Database:
+        assert tenant == self.tenant, "a tenant's database shows no other tenant"
+        return self
+
+    @asynccontextmanager
+    async def connection(self) -> AsyncIterator[Connection]:
+        async with self._shared.connection() as connection:
+            await set_tenant(connection, self.tenant)
+            yield connection
+
+    @asynccontextmanager
+    async def hot(self) -> AsyncIterator[Connection]:
+        async with self._shared.hot() as connection:
+            await set_tenant(connection, self.tenant)
+            yield connection
+
+    @asynccontextmanager
+    async def reading(self) -> AsyncIterator[Connection]:
+        async with self._shared.reading() as connection:
+            await set_tenant(connection, self.tenant)
+            yield connection
 
 
 class JoinedDatabase(Database):
@@ -226,6 +320,13 @@ class JoinedDatabase(Database):
         super().__init__("")
         self._joined = connection
         self.origin = origin
+
+    @property
+    def root(self) -> Database:
+        return self.origin.root
+
+    def of(self, tenant: int) -> Database:
+        return self
 
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[Connection]:

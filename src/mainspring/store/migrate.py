@@ -6,9 +6,12 @@ import re
 from dataclasses import dataclass
 from importlib import resources
 
+import asyncpg
+
 from mainspring.domain.errors import MainspringError
 from mainspring.store.db import SCHEMA, Connection, connection_settings
 from mainspring.store.primary import primary_of
+from mainspring.store.queries import q
 
 _FILE = re.compile(r"(\d{4})_(\w+)\.sql\Z")
 _LOCK = 0x6D61696E  # any constant: two starting programs must not migrate concurrently
@@ -35,12 +38,27 @@ def migrations() -> list[Migration]:
     return sorted(found, key=lambda m: m.number)
 
 
+class NotOwner(MainspringError):
+    """The schema must be changed, and this role does not own it."""
+
+    code = "not_owner"
+
+
 async def migrate(dsn: str) -> list[Migration]:
-    """Apply missing migrations, each in its own transaction; return those applied."""
+    """Apply missing migrations, each in its own transaction; return those applied.
+
+    A role that does not own the schema can only find it up to date.
+    """
     connection = await primary_of(dsn).connect(timeout=10, server_settings=connection_settings())
     try:
         await connection.execute("SELECT pg_advisory_lock($1::bigint)", _LOCK)
         return await _apply_missing(connection)
+    except asyncpg.InsufficientPrivilegeError as error:
+        role = await connection.fetchval("SELECT session_user")
+        raise NotOwner(
+            f"the role {role} cannot migrate the schema {SCHEMA} ({error}): run `mainspring db migrate` with the URL"
+            " of the role that owns it"
+        ) from None
     finally:
         await connection.close()
 
@@ -62,11 +80,6 @@ async def schema_version(connection: Connection) -> int:
 
 
 async def _apply_missing(connection: Connection) -> list[Migration]:
-    await connection.execute(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}")
-    await connection.execute(
-        "CREATE TABLE IF NOT EXISTS migrations (number int PRIMARY KEY, name text NOT NULL,"
-        " applied_at timestamptz NOT NULL DEFAULT clock_timestamp())"
-    )
     have = await schema_version(connection)
     known = migrations()
     if have > known[-1].number:
@@ -75,10 +88,24 @@ async def _apply_missing(connection: Connection) -> list[Migration]:
             "upgrade mainspring on this machine"
         )
     missing = [m for m in known if m.number > have]
+    if missing:
+        await connection.execute(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}")
+        await connection.execute(
+            "CREATE TABLE IF NOT EXISTS migrations (number int PRIMARY KEY, name text NOT NULL,"
+            " applied_at timestamptz NOT NULL DEFAULT clock_timestamp())"
+        )
     for migration in missing:
         async with connection.transaction():
             await connection.execute(migration.sql)
             await connection.execute(
                 "INSERT INTO migrations (number, name) VALUES ($1, $2)", migration.number, migration.name
             )
+    if missing or await connection.fetch(q("unprotected_tables")):
+        await protect_tables(connection)
     return missing
+
+
+async def protect_tables(connection: Connection) -> None:
+    """Create the row-level security policies and grants that are missing, one table per transaction."""
+    for row in await connection.fetch(q("protected_relations")):
+        await connection.execute(q("protect_table"), row["name"])

@@ -10,6 +10,7 @@ from mainspring.store.db import Connection
 
 # Not among the named queries: their table exists only in databases under test.
 CREATE_CLOCK = "CREATE TABLE virtual_clock (at timestamptz NOT NULL)"
+SHOW_CLOCK = "GRANT SELECT ON virtual_clock TO PUBLIC"
 INSERT_CLOCK = "INSERT INTO virtual_clock VALUES ($1)"
 FOLLOW_CLOCK = """
 CREATE OR REPLACE FUNCTION db_now() RETURNS timestamptz LANGUAGE sql VOLATILE
@@ -22,6 +23,7 @@ SET_CLOCK = "UPDATE virtual_clock SET at = $1"
 async def install_clock(connection: Connection, *, at: datetime) -> None:
     """Have db_now() return what `set_clock` sets, so that every check in SQL follows it."""
     await connection.execute(CREATE_CLOCK)
+    await connection.execute(SHOW_CLOCK)
     await connection.execute(INSERT_CLOCK, at)
     await connection.execute(FOLLOW_CLOCK)
     await connection.execute(SET_WATERMARKS, at)

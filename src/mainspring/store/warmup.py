@@ -22,6 +22,8 @@ CONNECTIONS, HOT_CONNECTIONS = 8, 6
 REPEATED_READS = 3
 """PostgreSQL keeps a generic plan after five; reading a missing execution runs two statements."""
 NO_TENANT = 0
+FIRST_TENANT = 1
+"""Connections are set to it, which is the right one where there is a single tenant."""
 NO_ID = UUID(int=0)
 NO_SUBMISSION = executions.SubmissionColumns(
     [""], [NO_TENANT], [NO_ID], [None], [""], [None], [None], [None], [None], [None], [None]
@@ -34,7 +36,7 @@ async def warm_up(database: Database) -> None:
     try:
         async with AsyncExitStack() as stack:
             for _ in range(CONNECTIONS):
-                await _read(await stack.enter_async_context(database.connection()))
+                await _read(await stack.enter_async_context(database.of(FIRST_TENANT).connection()))
         async with AsyncExitStack() as stack:
             for _ in range(HOT_CONNECTIONS):
                 await _submit_claim_and_settle(await stack.enter_async_context(database.hot()))

@@ -36,9 +36,13 @@ class RunStepStates:
 class RunViews:
     """Reads runs; keeps the plans of workflow versions in memory."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, *, plans: PlanCache | None = None) -> None:
         self._database = database
-        self.plans = PlanCache()
+        self.plans = plans or PlanCache()
+
+    def of(self, database: Database) -> RunViews:
+        """Return the same reads on another view of the database."""
+        return RunViews(database, plans=self.plans)
 
     async def get(self, run_id: UUID, *, tenant: int, items: bool = False) -> wire.Run:
         """One run with its steps, and with the items of mapped and repeated steps on request."""

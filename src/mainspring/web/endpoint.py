@@ -18,7 +18,7 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from mainspring.api.context import Context
 from mainspring.api.problem import TITLES, retry_headers, status_of
 from mainspring.api.refusals import denials_noted, origin_recorded
-from mainspring.api.route import authenticate
+from mainspring.api.route import authenticate, context_for
 from mainspring.api.route import refuse_nul as refuse_nul_in_address
 from mainspring.domain.errors import (
     MAX_LISTED,
@@ -81,8 +81,9 @@ def reading(
             refuse_nul_in_address(request)
             if accepts is not None:
                 refuse_unknown_query(request, accepts)
-            blackout = await blackout_now(context.database, tenant=caller.tenant) if banner else None
-            return await handle(PageRequest(context, request, as_reader(caller, request, blackout)))
+            own = context_for(context, scope, caller.tenant)
+            blackout = await blackout_now(own.database, tenant=caller.tenant) if banner else None
+            return await handle(PageRequest(own, request, as_reader(caller, request, blackout)))
 
     return _answering(context, enter)
 
@@ -104,7 +105,7 @@ def changing(context: Context, handle: Handle, scope: str = "write", *, checks_g
             form = await read_form(request)
             check_csrf(caller, form)
             try:
-                return await handle(PageRequest(context, request, caller, form))
+                return await handle(PageRequest(context_for(context, scope, caller.tenant), request, caller, form))
             finally:
                 context.reads.wrote(caller.tenant, None)
 

@@ -11,7 +11,13 @@ INHERITED = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TZ", "TMPDIR"
 """The variables that every job inherits."""
 INTERPRETER = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "LD_LIBRARY_PATH")
 """Those that functions inherit besides: without them, the interpreter may not find its own modules."""
-NEVER = ("MAINSPRING_TOKEN", "MAINSPRING_DATABASE_URL", "MAINSPRING_SECRET_KEY")
+NEVER = (
+    "MAINSPRING_TOKEN",
+    "MAINSPRING_DATABASE_URL",
+    "MAINSPRING_SERVER_DATABASE_URL",
+    "MAINSPRING_TENANT_DATABASE_URL",
+    "MAINSPRING_SECRET_KEY",
+)
 """Credentials of the installation, which no name or prefix passes on."""
 
 

@@ -32,7 +32,8 @@ async def test_the_failure_dashboard_scans_nothing(
         await fill(connection, ids, ended=EXECUTIONS, failed_each=FAILED_EACH, live=20_000)
         letter = await connection.fetchval("SELECT dead_letter_id FROM dead_letters LIMIT 1")
 
-    asked = Asked(cluster.database, monkeypatch)
+    assert cluster.database._tenants is not None
+    asked = Asked(cluster.database._tenants, monkeypatch)  # statements of requests, not of leader duties
     bad = "state=failed&state=timed_out&state=lost"
     for path in (
         "/failures",
@@ -52,7 +53,7 @@ async def test_the_failure_dashboard_scans_nothing(
 
     used: set[str] = set()
     assert sum(any(f" {table} " in query for table in BIG) for query in asked.statements) >= 5
-    async with cluster.database.transaction() as connection:
+    async with cluster.database.of(1).transaction() as connection:
         for query, args in asked.reads():
             for node, looked_at in await scans(connection, query, args):
                 used.add(node.get("Index Name", ""))

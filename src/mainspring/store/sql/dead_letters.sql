@@ -74,15 +74,16 @@ ORDER BY g.job_id, g.fingerprint;
 -- name: claim_dead_letters
 -- Claims open dead letters for one user, oldest first, for $7 seconds; skips those that others have claimed. A user's
 -- own claim is renewed. Null in $3 to $5: any.
-UPDATE dead_letters d SET claimed_by = $2, claimed_until = db_now() + make_interval(secs => $7)
-FROM (
+-- The CTE is evaluated once; a subquery could be evaluated for each row of `d`, and lock more than $6.
+WITH free AS MATERIALIZED (
     SELECT dead_letter_id FROM dead_letters
     WHERE tenant_id = $1 AND state = 'open' AND (claimed_until IS NULL OR claimed_until <= db_now() OR claimed_by = $2)
       AND ($3::uuid[] IS NULL AND run_id IS NULL OR dead_letter_id = ANY ($3)) AND ($4::uuid[] IS NULL OR job_id = ANY ($4))
       AND ($5::text IS NULL OR fingerprint = $5)
     ORDER BY created_at, dead_letter_id LIMIT $6 FOR UPDATE SKIP LOCKED
-) AS free
-WHERE d.dead_letter_id = free.dead_letter_id
+)
+UPDATE dead_letters d SET claimed_by = $2, claimed_until = db_now() + make_interval(secs => $7)
+FROM free WHERE d.dead_letter_id = free.dead_letter_id
 RETURNING d.dead_letter_id;
 
 -- name: lock_dead_letters

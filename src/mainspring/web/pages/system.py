@@ -18,7 +18,7 @@ TABLES_SHOWN = 8
 
 async def system(request: PageRequest) -> Response:
     """GET /system; with `doctor=1`, check every invariant too."""
-    async with request.context.database.connection() as connection:
+    async with request.context.database.root.connection() as connection:
         facts = await facts_store.system_facts(connection)
         seen = now()
         sizes = await facts_store.table_sizes(connection, limit=TABLES_SHOWN)
@@ -29,7 +29,7 @@ async def system(request: PageRequest) -> Response:
     return page(
         "system.html",
         request.caller,
-        known=await shards_now(request.context.database, named=request.caller.is_cluster_admin),
+        known=await shards_now(request.context.database.root, named=request.caller.is_cluster_admin),
         facts=facts,
         sizes=sizes,
         processes=processes,
@@ -44,5 +44,5 @@ async def system(request: PageRequest) -> Response:
 async def shard_tables(request: PageRequest) -> str:
     """Render the shards again, for the live stream."""
     request.caller.demand("admin")
-    known = await shards_now(request.context.database, named=request.caller.is_cluster_admin)
+    known = await shards_now(request.context.database.root, named=request.caller.is_cluster_admin)
     return fragment("shard_parts.html", "shard_tables", request.caller, known=known)
