@@ -87,6 +87,9 @@ async def test_a_browser_signs_in_and_out(federated: Cluster, issuer: Provider, 
         user = next(u for u in (await admin.users(limit=500)).items if u.name.startswith("walter-"))
         assert user.role == "operator"
         assert [s.token for s in (await admin.browser_sessions()).items if s.token == "corp"] == ["corp"]
+        await federated.context.bursts.write()
+        begun = (await admin.audit(action="browser_session.begin", limit=100)).items
+        assert any(entry.actor.startswith("walter-") for entry in begun), begun
     await browser.post("/logout", data={"csrf": page.csrf})
     assert not await is_signed_in(browser)
 

@@ -186,9 +186,12 @@ async def _finish_sign_in(context: Context, request: Request) -> Response:
             address=address,
             user_agent=request.headers.get("user-agent", ""),
         )
+        caller = await auth.caller_of_cookie(cookie, address)
     except (Unauthenticated, Forbidden):
+        note_failure(context, request)
         context.rates.admit_login(address)
         raise
+    note_login(context, caller, request, "browser_session.begin")
     await _end_session_of(context, request)
     response = render.redirect_page(local_path(then))
     _set_cookie(request, response, COOKIE, cookie, COOKIE_S, path="/")
