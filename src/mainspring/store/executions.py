@@ -118,7 +118,12 @@ async def submit(connection: Connection, new: SubmissionColumns, *, ids_only: bo
     were not handed over may have only their ids and where they are queued.
     """
     if any(new.keys):
-        rows = await connection.fetch(q("submit_keyed"), *new.arguments(), new.keys, new.digests)
+        keys = {
+            suffix: (key, digest.hex())
+            for suffix, key, digest in zip(new.suffixes, new.keys, new.digests, strict=True)
+            if key is not None and digest is not None
+        }
+        rows = await connection.fetch(q("submit_keyed"), *new.arguments(), keys)
     else:
         lean = ids_only and not new.has_sessions
         rows = await connection.fetch(q("submit_many" if lean else "submit"), *new.arguments())

@@ -79,15 +79,17 @@ INSERT INTO executions (<<submission_columns>>)
 RETURNING execution_id, job_id, line_id, rank, state, due_at;
 
 -- name: submit_keyed
--- The same for executions of which some have an idempotency key ($13, $14; null: none): inserts the keys as well, and no
--- execution whose key is known. Keys are inserted in order, so that no two batches wait for each other.
+-- The same for executions of which some have an idempotency key ($13: by the suffix of the id, the key and the digest in
+-- hexadecimal): inserts the keys as well, and no execution whose key is known. Keys are inserted in order, so that no two
+-- batches wait for each other. A look-up in a JSON object, because hot connections would join by comparing every pair:
+-- 414 ms for a batch of 1,000 instead of 28.
 WITH wanted AS MATERIALIZED (
     <<submission_rows>>
 ), keyed AS MATERIALIZED (
-    SELECT w.execution_id, w.tenant_id, w.job_id, k.key, k.digest
-    FROM unnest($1::text[], $13::text[], $14::bytea[]) AS k (suffix, key, digest)
-    JOIN wanted w ON substr(replace(w.execution_id::text, '-', ''), 13) = k.suffix
-    WHERE k.key IS NOT NULL
+    SELECT w.execution_id, w.tenant_id, w.job_id, k.pair ->> 0 AS key, decode(k.pair ->> 1, 'hex') AS digest
+    FROM wanted w
+    CROSS JOIN LATERAL (SELECT $13::jsonb -> substr(replace(w.execution_id::text, '-', ''), 13)) AS k (pair)
+    WHERE k.pair IS NOT NULL
 ), fresh AS (
     INSERT INTO idempotency_keys (tenant_id, job_id, key, execution_id, digest)
     SELECT tenant_id, job_id, key, execution_id, digest FROM keyed ORDER BY tenant_id, job_id, key
