@@ -50,6 +50,7 @@ CREATE_NOTHING = [
     "/api/v1/manifests:diff",
     "/api/v1/schedules:preview",
     "/api/v1/secrets/{name}/rotate",
+    "/api/v1/secret-keys/encrypt",
     "/api/v1/secret-keys/rotate",
     "/api/v1/tenants/{name}/suspend",
     "/api/v1/tenants/{name}/resume",
