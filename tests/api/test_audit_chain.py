@@ -69,8 +69,8 @@ async def test_the_leader_chains_and_signs_and_an_outsider_verifies_the_export(
     found = await client.verify_audit()
     assert found.intact and found.problem is None and found.signed_at is not None
     assert (await client.audit(action="job.pause")).items[0].seq is not None
-    async with client.export_audit() as chunks:
-        lines = [json.loads(line) for line in b"".join([chunk async for chunk in chunks]).splitlines()]
+    chunks = [chunk async for chunk in client.export_audit()]
+    lines = [json.loads(line) for line in b"".join(chunks).splitlines()]
     heads = [line["head"] for line in lines if "head" in line]
     hashes = {0: "0" * 64}
     for line in (line for line in lines if "head" not in line):

@@ -152,7 +152,7 @@ async def test_a_server_encrypts_what_earlier_ones_have_left(own_url: str) -> No
             assert verified(SECRET, hook.headers, hook.body, now_s=now_s)
             assert await send_hook(cluster, made, "trigger-secret-0123456789", 2) == 200
             assert await send_hook(cluster, made, "another-secret-9876543210", 3) == 401
-            assert (await client.doctor()).notes == []
+            assert not [note for note in (await client.doctor()).notes if "plain" in note]
 
 
 async def test_an_older_server_that_edits_an_encrypted_channel_wins(cluster: Cluster, client: AsyncClient) -> None:

@@ -82,10 +82,13 @@ CHANGES = {
         DELETE /api/v1/reservations/{name}
         DELETE /api/v1/roles/{name}
         PUT /api/v1/roles/{name}
+        POST /api/v1/secret-keys/encrypt
         POST /api/v1/secret-keys/rotate
         POST /api/v1/users
         PATCH /api/v1/users/{name}
         DELETE /api/v1/users/{name}
+        POST /api/v1/users/{name}/block
+        POST /api/v1/users/{name}/unblock
         POST /api/v1/worker-tokens
         POST /api/v1/workers/{name}/drain
         POST /api/v1/workers/{name}/resume
@@ -121,6 +124,8 @@ CHANGES = {
 GUARDED_READS = {
     "operate": """
         /api/v1/audit
+        /api/v1/audit:export
+        /api/v1/audit:verify
         /api/v1/dead-letters
         /api/v1/dead-letters/{ref}
         /api/v1/dead-letters:groups

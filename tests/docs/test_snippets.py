@@ -41,9 +41,9 @@ BLOCKS = {
 }
 EXECUTED = {"bash", "python"}
 DECODED = {"yaml", "json"}
-SHOWN = {"text", "http", "ini", "nginx", "svg", "toml"}
+SHOWN = {"text", "http", "ini", "nginx", "sql", "svg", "toml"}
 """Output, requests and unit files: read, not executed."""
-MOST_SKIPPED = 34
+MOST_SKIPPED = 35
 DEFAULT_ADDRESS = "127.0.0.1:7171"
 JOB_FIELDS = set(JobSpec.__struct_fields__)
 SCHEDULE_FIELDS = set(ScheduleSpec.__struct_fields__)

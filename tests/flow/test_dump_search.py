@@ -71,17 +71,23 @@ def found_in(text: bytes, planted: dict[str, str]) -> list[str]:
     return sorted({f"{what}, {how}" for what, value in planted.items() for how, s in spellings(value) if s in text})
 
 
+TABLES = (
+    "SELECT relname::text FROM pg_class WHERE relnamespace = 'mainspring'::regnamespace AND relkind IN ('r', 'p')"
+    " AND NOT relispartition"
+)
+
+
 async def dumped(url: str) -> bytes:
     """Every row of every table as text. Binary columns are hexadecimal there, which is one of the spellings."""
     connection = await asyncpg.connect(url, server_settings={"search_path": "mainspring"})
     try:
         parts = []
-        for (table,) in await connection.fetch("SELECT tablename FROM pg_tables WHERE schemaname = 'mainspring'"):
+        for (table,) in await connection.fetch(TABLES):
             parts += [row for (row,) in await connection.fetch(f'SELECT t::text FROM "{table}" t')]
         # jsonb and text escape quotes and backslashes in rows; columns of these types are also read as they are.
         columns = await connection.fetch(
-            "SELECT table_name, column_name FROM information_schema.columns WHERE table_schema = 'mainspring'"
-            " AND data_type IN ('jsonb', 'text', 'ARRAY')"
+            f"SELECT table_name, column_name FROM information_schema.columns WHERE table_schema = 'mainspring'"
+            f" AND data_type IN ('jsonb', 'text', 'ARRAY') AND table_name IN ({TABLES})"
         )
         for table, column in columns:
             rows = await connection.fetch(f'SELECT "{column}"::text FROM "{table}" WHERE "{column}" IS NOT NULL')

@@ -38,7 +38,7 @@ async def test_a_success_with_or_without_output_takes_one_statement(
         stored = await logs.read_logs(connection, tenant=TENANT, execution_id=execution, after=(0, -1), limit=10)
         live = await connection.fetchval("SELECT count(*) FROM executions")
         kept = await connection.fetchval("SELECT count(*) FROM history WHERE state = 'succeeded'")
-    assert [data for *_, data in stored] == ([b"hello\n"] if with_output else [])
+    assert [data for _, _, _, data, _ in stored] == ([b"hello\n"] if with_output else [])
     assert (live, kept) == ((0, 1) if ends else (1, 0))
 
 

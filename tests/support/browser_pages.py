@@ -27,4 +27,4 @@ FRAGMENTS = ("/ui/stream", "/static/{file}", "/executions/{ref}/output")
 def paths() -> list[str]:
     """Return every path that answers GET with a page."""
     found = [r for r in routes(cast(Context, None)) if isinstance(r, Route) and "GET" in (r.methods or ())]
-    return [r.path for r in found if r.path not in ("/login", *FRAGMENTS)]
+    return [r.path for r in found if r.path not in ("/login", "/login/callback", *FRAGMENTS)]

@@ -48,6 +48,7 @@ def _value(type_: str, tenant: int) -> str:
         "jsonb": "'{}'",
         "bytea": f"decode('0{tenant}', 'hex')",
         "boolean": "false",
+        "date": "date '2026-01-01'",
         "timestamp with time zone": "db_now()",
         "text": f"'text {tenant}'",
         "name": f"'name {tenant}'",

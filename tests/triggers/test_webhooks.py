@@ -293,7 +293,7 @@ async def test_a_rotated_secret_overlaps_with_the_previous_one(cluster: Cluster,
         for n, secret in enumerate((SECRET, second)):
             assert (await sender.post(body, github(secret, body, delivery=str(n)))).status_code == 200
         third = await client.rotate_trigger(made.name, secret="chosen-by-the-sender", overlap="0s")
-        assert (third.secret, third.previous_secret_until) == ("chosen-by-the-sender", None)
+        assert (third.secret, third.previous_secret_until) == (None, None), "only generated secrets are shown"
     for secret, status in ((SECRET, 401), (second, 401), ("chosen-by-the-sender", 200)):
         assert (await sender.post(body, github(secret, body, delivery="z"))).status_code == status
 

@@ -8,6 +8,7 @@ from mainspring import wire
 from mainspring.api.route import Call, Table, bad_query
 from mainspring.domain.audit_chain import CLUSTER
 from mainspring.domain.errors import Forbidden
+from mainspring.store.db import Database
 from mainspring.views import audit as audit_views
 from mainspring.views import audit_verification
 
@@ -29,7 +30,7 @@ async def list_entries(call: Call) -> wire.Page[wire.AuditEntry]:
     `cluster=true`, cluster administrators list entries that belong to no tenant, such as failed sign-ins.
     """
     return await audit_views.list_entries(
-        call.context.database,
+        _database(call),
         tenant=_tenant(call),
         cursor=call.query("cursor"),
         limit=call.number("limit", 50),
@@ -53,7 +54,7 @@ async def verify(call: Call) -> wire.AuditVerification:
     `cluster=true`, cluster administrators verify the chain of the cluster.
     """
     return await audit_verification.verify(
-        call.context.database,
+        _database(call),
         call.context.vault,
         tenant=_tenant(call),
         cursor=call.query("cursor"),
@@ -68,10 +69,15 @@ async def export(call: Call) -> Response:
     `after` begins behind an entry. Entries of the last moments, which are not chained yet, are not included.
     """
     lines = audit_verification.export(
-        call.context.database, call.context.vault, tenant=_tenant(call), after=call.number("after", 0, most=MAX_SEQ)
+        _database(call), call.context.vault, tenant=_tenant(call), after=call.number("after", 0, most=MAX_SEQ)
     )
     headers = {"Content-Disposition": 'attachment; filename="audit.jsonl"'}
     return StreamingResponse(lines, headers=headers, media_type="application/x-ndjson")
+
+
+def _database(call: Call) -> Database:
+    """The connections of a tenant show no entry of the cluster."""
+    return call.context.database if _tenant(call) == call.tenant else call.context.database.root
 
 
 def _tenant(call: Call) -> int:

@@ -129,19 +129,19 @@ def _write(chunk: bytes) -> None:
 @connected
 async def export(client: AsyncClient, out: Output, cluster: bool, target: str, after: int) -> None:
     """Write the chained audit entries as JSON lines with their hashes, oldest first, and the signed heads."""
-    async with client.export_audit(cluster=cluster, after=after) as chunks:
-        if target == "-":
+    chunks = client.export_audit(cluster=cluster, after=after)
+    if target == "-":
+        async for chunk in chunks:
+            _write(chunk)
+        sys.stdout.flush()
+        return
+    path = Path(target)
+    part = path.with_name(f"{path.name}.part")
+    try:
+        with part.open("wb") as file:
             async for chunk in chunks:
-                _write(chunk)
-            sys.stdout.flush()
-            return
-        path = Path(target)
-        part = path.with_name(f"{path.name}.part")
-        try:
-            with part.open("wb") as file:
-                async for chunk in chunks:
-                    file.write(chunk)
-            part.replace(path)
-        finally:
-            part.unlink(missing_ok=True)
+                file.write(chunk)
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
     print_message(f"audit log written to {path}")

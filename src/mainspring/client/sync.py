@@ -530,6 +530,9 @@ class Client:
     def issue_worker_token(self, new: wire.NewWorkerToken) -> wire.WorkerToken:
         return finish(self._inner.issue_worker_token(new))
 
+    def export_audit(self, *, cluster: bool = False, after: int = 0) -> Iterator[bytes]:
+        return self._each(self._inner.export_audit(cluster=cluster, after=after))
+
     def doctor(self, *, everything: bool = False) -> wire.Diagnosis:
         return finish(self._inner.doctor(everything=everything))
 

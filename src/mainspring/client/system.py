@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncGenerator
 from uuid import UUID
 
 from mainspring import wire
@@ -35,12 +34,12 @@ class SystemMethods(Connected):
         path = "/api/v1/audit:verify"
         return await self._transport.request(wire.AuditVerification, "GET", path, params=params, wait_s=60.0)
 
-    def export_audit(
-        self, *, cluster: bool = False, after: int = 0
-    ) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
-        """The chained audit entries as JSON lines, in chunks."""
+    async def export_audit(self, *, cluster: bool = False, after: int = 0) -> AsyncGenerator[bytes, None]:
+        """Yield the chained audit entries as JSON lines, in chunks."""
         params: Params = {"after": after or None, **_of_cluster(cluster)}
-        return self._transport.stream("/api/v1/audit:export", params=params)
+        async with self._transport.stream("/api/v1/audit:export", params=params) as chunks:
+            async for chunk in chunks:
+                yield chunk
 
     async def doctor(self, *, everything: bool = False) -> wire.Diagnosis:
         """Check the invariants on the server: for recent executions, or with `everything` for all."""

@@ -1558,7 +1558,7 @@ LANGUAGE sql IMMUTABLE AS $$
             THEN '{SELECT,INSERT}'
         WHEN relation = 'attempts' THEN CASE kind WHEN 'server' THEN '{SELECT,INSERT,DELETE}' ELSE '{SELECT,INSERT}' END
         WHEN kind = 'server' THEN '{SELECT,INSERT,UPDATE,DELETE}'
-        WHEN relation IN ('tenants', 'schedulers', 'measurements', 'holds') THEN '{SELECT}'
+        WHEN relation IN ('tenants', 'schedulers', 'measurements', 'holds', 'queue_sample_times') THEN '{SELECT}'
         WHEN relation = 'schedules' THEN '{SELECT,INSERT}'
         WHEN relation = 'shards' THEN '{SELECT}'  -- and columns, see below
         WHEN has_tenant THEN '{SELECT,INSERT,UPDATE,DELETE}'
@@ -1569,7 +1569,7 @@ $$;
 -- Columns that a tenant role may update. Locking the row of a tenant, for its quotas, needs the right to update a column.
 CREATE FUNCTION wanted_columns(kind text, relation text) RETURNS text LANGUAGE sql IMMUTABLE AS $$
     SELECT CASE WHEN kind = 'tenant' THEN
-        CASE relation WHEN 'shards' THEN 'changes, blackouts' WHEN 'tenants' THEN 'created_at' END END
+        CASE relation WHEN 'shards' THEN 'changes, blackouts' WHEN 'tenants' THEN 'created_at, min_isolation' END END
 $$;
 
 -- Enables row-level security on a table with tenants, and gives the roles of servers their privileges and policies on any

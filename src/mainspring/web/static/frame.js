@@ -15,7 +15,7 @@ help.hidden = false;
 help.addEventListener("click", () => keys.showModal());
 
 // A box is focusable while it scrolls, so that it can be scrolled by keyboard.
-const BOXES = ".scroll, pre, .log, .diff, .block";
+const BOXES = ".scroll, pre:not([aria-hidden]), .log, .diff, .block";
 const setFocusable = (box) => {
   const scrolls = box.scrollWidth > box.clientWidth + 1 || box.scrollHeight > box.clientHeight + 1;
   if (scrolls) box.tabIndex = 0;
