@@ -333,7 +333,8 @@ async def everything(database: Database) -> dict[str, str | None]:
     async with database.connection() as connection:
         tables = await connection.fetch(
             "SELECT relname FROM pg_class WHERE relnamespace = 'mainspring'::regnamespace"
-            " AND relkind IN ('r', 'p') AND NOT relispartition AND relname NOT IN ('measurements', 'alerts') ORDER BY 1"
+            " AND relkind IN ('r', 'p') AND NOT relispartition AND relname NOT IN ('measurements', 'alerts')"
+            " AND relname NOT LIKE 'audit%' ORDER BY 1"  # refusals are recorded a little later
         )
         found = {}
         for (table,) in tables:

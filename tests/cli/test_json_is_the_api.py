@@ -25,6 +25,7 @@ NO_SERVER = {
     "dev", "serve", "worker", "db migrate", "db status", "db prune", "db backup", "db verify", "db restore",
     "db resume", "cron explain", "cron next", "cron between", "completion",
     "config show", "config check", "validate", "schema", "secrets new-key", "login", "logout",
+    "watch",
 }  # fmt: skip
 """Commands that do not print an answer of the API."""
 NO_ANSWER = {
@@ -37,6 +38,8 @@ NO_ANSWER = {
 }  # fmt: skip
 """Commands of requests whose answer is empty."""
 OTHER_FORMAT = {
+    "audit export": "writes one line for each entry",
+    "audit verify": "shows one result, of as many requests as the log needs",
     "exec": "passes the output of the command through",
     "top": "is for a terminal",
     "executions export": "writes one line for each execution",

@@ -421,11 +421,11 @@ async def test_what_is_on_its_way_to_a_stream_that_ends_is_sent_by_the_next(
     begun, go_on = asyncio.Event(), asyncio.Event()
     send = assignments.Assignments.send
 
-    async def slowly(self: Any, rows: Any, workers: Any) -> None:
+    async def slowly(self: Any, rows: Any, workers: Any, connection: Any = None) -> None:
         if not go_on.is_set():
             begun.set()
             await go_on.wait()
-        await send(self, rows, workers)
+        await send(self, rows, workers, connection)
 
     async with streaming(cluster, queue, free=1) as (client, worker, stream):
         name = await make(client, queue)
