@@ -168,7 +168,7 @@ async def test_a_jwt_opens_no_browser_session_and_no_login_link(federated: Clust
 async def test_a_stream_ends_when_its_jwt_expires(database_url: str, issuer: Provider) -> None:
     configured = issuer_of(issuer, **{"clock-skew": "0s"})
     async with started(database_url, issuers=(configured,), rate_limit=0, roles=("api",)) as cluster:
-        token = await issuer.mint(sub="mallory", exp=time.time() + 3)
+        token = await issuer.mint(sub="mallory", exp=time.time() + 10)
         async with httpx2.AsyncClient(base_url=cluster.url, trust_env=False, timeout=PATIENCE_S) as http:
             async with http.stream("GET", "/api/v1/stream", headers=bearer(token)) as stream:
                 assert stream.status_code == 200
