@@ -34,6 +34,7 @@ from mainspring.store.db import Connection, Database, JoinedDatabase
 from mainspring.store.definitions import Definitions
 from mainspring.store.executions import NewExecution
 from mainspring.store.lines import LineRef
+from mainspring.telemetry import metrics
 from mainspring.views import executions as execution_views
 from mainspring.views import refs
 from mainspring.views.refs import is_id
@@ -331,6 +332,7 @@ async def _first_of_key(connection: Connection, submission: Submission, key: str
     execution_id, first_digest = first
     if first_digest not in (_digest(submission), canonical_digest(submission.at, submission.params)):
         raise Conflict(f"the key {key!r} was used for a different request", code="key_reused")
+    metrics.IDEMPOTENCY_SKIPS.inc()
     return execution_id, None
 
 

@@ -38,6 +38,9 @@ FIRES_SKIPPED = Counter("mainspring_fires_missed", "Fires recorded as skipped", 
 STALE_RESULTS = Counter(
     "mainspring_stale_results", "Results rejected because another attempt took over or the execution had ended"
 )
+IDEMPOTENCY_SKIPS = Counter(
+    "mainspring_idempotency_skips", "Submissions answered with the execution of an earlier request with the same key"
+)
 DEAD_LETTERS = Gauge("mainspring_dead_letters", "Open dead letters")
 FIRING_HELD = Gauge("mainspring_firing_held", "1 while firing is held after a restore")
 RESULTS_PENDING = Gauge("mainspring_results_pending", "Reported results that are not settled yet")
