@@ -18,7 +18,8 @@ FOLD_OVER_LINES = 500
 """Only longer logs are folded."""
 LAST_LINES = 300
 FIRST_LINES = 40
-"""Lines that stay visible around the fold. Without the beginning of the log, only the last ones do."""
+"""Lines that stay visible around the fold. Without the beginning of the log, the first line and the last ones do: the
+first may be the end of a line whose beginning is loaded later, and must join it."""
 MAX_GROUP_NAME = 200
 _MARKER = re.compile(r"^::(?:group::(?P<name>[^\r\n]*)\r?\n|endgroup::[^\n]*(?:\n|\Z))", re.MULTILINE)
 
@@ -143,11 +144,11 @@ def _at_markers(given: Lines) -> Iterator[Part]:
 
 
 def folded(parts: Sequence[Part], *, has_start: bool) -> Folded:
-    """Collapse the middle of a long log. Without its start, collapse all but the last lines."""
+    """Collapse the middle of a long log. Without its start, collapse all but the first line and the last ones."""
     total = sum(part.count for part in parts)
     if total <= FOLD_OVER_LINES:
         return Folded([], [], list(parts))
-    first, rest = _cut(parts, FIRST_LINES if has_start else 0)
+    first, rest = _cut(parts, FIRST_LINES if has_start else 1)
     hidden, last = _cut(rest, total - LAST_LINES - sum(part.count for part in first))
     return Folded(first, hidden, last)
 

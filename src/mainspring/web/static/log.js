@@ -173,8 +173,8 @@ if (log) {
   document.addEventListener("mainspring:log", (event) => append(event.detail));
   log.addEventListener("scroll", () => {
     button();
-    // Not while the start is folded: the range before it would appear above the fold.
-    if (log.scrollTop < 300 && !log.firstElementChild?.matches(".log-fold:not([open])")) earlier();
+    // Not while a part is folded: the range before it would appear above the fold.
+    if (log.scrollTop < 300 && !log.querySelector(":scope > .log-fold:not([open])")) earlier();
   }, { passive: true });
   toEnd.addEventListener("click", down);
   query.addEventListener("input", search);
