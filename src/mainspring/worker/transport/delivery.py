@@ -18,6 +18,7 @@ log = structlog.get_logger()
 
 BATCH_RESULTS = 1000
 BATCHES_AT_ONCE = 2
+"""Two drained 48,600 to 55,300 no-ops per second and one 46,500 to 49,300, four rounds each in alternation."""
 BATCH_BYTES = 600_000
 GATHER_PER_ATTEMPT_S, LEAST_GATHER_S, MOST_GATHER_S = 5e-6, 1e-3, 0.02
 """How long a result waits for others, per running attempt. Where thousands run, a few milliseconds do not matter, and
