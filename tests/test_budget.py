@@ -19,7 +19,7 @@ from mainspring.domain.suggestion import closest
 from mainspring.domain.template import BoundedValues, TooMuchInserted
 from mainspring.domain.workflow.folding import Folding
 from mainspring.domain.workflow.plan import compile_workflow
-from mainspring.domain.workflow.spec import MOST_EDGES, WorkflowSpec
+from mainspring.domain.workflow.spec import MOST_EDGES, MOST_TEMPLATES, WorkflowSpec
 from mainspring.web.draw.diff import diff_lines
 from mainspring.web.draw.terminal_output import coloured
 from tests.support.growth import Pump, finding
@@ -158,6 +158,12 @@ def test_a_workflow_with_too_many_needs_is_refused_at_once() -> None:
     steps |= {f"t{n}": {"task": NOOP, "needs": names} for n in range(MOST_EDGES // 500 + 1)}
     with pytest.raises(Invalid, match="needs together"):
         compile_workflow(workflow(steps))
+
+
+def test_a_workflow_with_too_many_templates_is_refused_at_once() -> None:
+    task = {"kind": "shell", "argv": ["echo", "{{params.a}}" * (MOST_TEMPLATES + 1)]}
+    with pytest.raises(Invalid, match="30,001 templates; at most 30,000"):
+        compile_workflow(workflow({"a": {"task": task}}))
 
 
 def test_templates_insert_a_bounded_amount() -> None:

@@ -34,7 +34,7 @@ from mainspring.web.draw.terminal_output import coloured
 from mainspring.web.endpoint import MAX_FORM_BYTES, form_fields
 from mainspring.web.forms.yaml_reading import is_short
 from tests.fuzz.inputs import Bodies, any_json, texts
-from tests.support.growth import LONG_SECONDS, finding, memory_finding
+from tests.support.growth import LIMIT_S, LONG_SECONDS, finding, memory_finding
 from tests.support.seeds import SEED
 
 BODY = codec.MAX_BODY
@@ -48,6 +48,7 @@ class TextParser:
     name: str
     call: Callable[[str], object]
     cap: int
+    limit_s: float = LIMIT_S
 
     def __str__(self) -> str:
         return self.name
@@ -58,6 +59,8 @@ SCHEMA = {
     "properties": {"text": {"enum": [f"x{n}" for n in range(1000)]}},
     "additionalProperties": {"$ref": "#/$defs/a"},
 }
+IMPORT_S = 2.0
+"""Files are imported by the command line, on the machine of their owner: no event loop waits for it."""
 IMPORT_OPTIONS = ReadOptions(now_ms=1_800_000_000_000)
 
 
@@ -68,15 +71,24 @@ def imported(source: str, suffix: str = "") -> Callable[[str], object]:
 
 
 TEXT_PARSERS = [
-    *(TextParser(f"import {source}", imported(source), IMPORTED) for source in SOURCES if source != "systemd"),
-    TextParser("import systemd", imported("systemd", ".timer"), IMPORTED),
-    TextParser("import crontab line", lambda text: imported("crontab")(f"0 0 * * * {text}"), IMPORTED),
-    TextParser("import crontab schedule", lambda text: imported("crontab")(f"{text} * * * * x"), IMPORTED),
+    *(
+        TextParser(f"import {source}", imported(source), IMPORTED, IMPORT_S)
+        for source in SOURCES
+        if source != "systemd"
+    ),
+    TextParser("import systemd", imported("systemd", ".timer"), IMPORTED, IMPORT_S),
+    TextParser("import crontab line", lambda text: imported("crontab")(f"0 0 * * * {text}"), IMPORTED, IMPORT_S),
+    TextParser("import crontab schedule", lambda text: imported("crontab")(f"{text} * * * * x"), IMPORTED, IMPORT_S),
     TextParser(
         "import systemd calendar", lambda text: imported("systemd", ".timer")(f"[Timer]\nOnCalendar={text}"), IMPORTED
     ),
-    TextParser("import quartz line", lambda text: imported("quartz")(f"a = {text} -- x"), IMPORTED),
-    TextParser("import dag", lambda text: imported("airflow")(f'with DAG("a", schedule="{text}"):\n    x\n'), IMPORTED),
+    TextParser("import quartz line", lambda text: imported("quartz")(f"a = {text} -- x"), IMPORTED, IMPORT_S),
+    TextParser(
+        "import dag",
+        lambda text: imported("airflow")(f'with DAG("a", schedule="{text}"):\n    x\n'),
+        IMPORTED,
+        IMPORT_S,
+    ),
     TextParser("duration", parse_duration, BODY),
     TextParser("amount", lambda text: parse_amount("memory", text), BODY),
     TextParser("rate", parse_rate, BODY),
@@ -102,7 +114,7 @@ def test_text(parser: TextParser) -> None:
     rng = random.Random(f"{SEED}{parser}")
     cap = min(parser.cap, SHORT_BODY)
     for number, pump in enumerate(texts(rng, RANDOM)):
-        wrong = finding(parser.call, pump, cap=cap)
+        wrong = finding(parser.call, pump, cap=cap, limit_s=parser.limit_s)
         assert not wrong, f"{parser} of {pump}: {wrong}"
         if number % 4 == 0:
             wrong = memory_finding(parser.call, pump(cap), cap)
@@ -184,7 +196,7 @@ def test_random_inputs_for_long() -> None:
         assert body_findings(rng.choice(sorted(BODIES)), rng, 1, rng.choice((50_000, SHORT_BODY, 900_000))) == []
         parser = rng.choice(TEXT_PARSERS)
         for pump in list(texts(rng, 4))[-4:]:
-            wrong = finding(parser.call, pump, cap=parser.cap)
+            wrong = finding(parser.call, pump, cap=parser.cap, limit_s=parser.limit_s)
             assert not wrong, f"{parser} of {pump}: {wrong}"
 
 

@@ -27,7 +27,7 @@ LIMIT_S = 0.5
 STOP_S = 1.0
 MOST_GROWTH = 10
 FLOOR_BYTES = 24_000_000
-REPEATS = 2
+REPEATS = 4
 
 
 class Endless(Exception):

@@ -48,6 +48,7 @@ def _rows() -> list[tuple[str, str]]:
         ("needs of a step", f"{spec.MOST_NEEDS:,}"),
         ("needs of a job in a manifest", f"{bounds.MAX_ENTRIES:,}"),
         ("needs of all steps of a workflow", f"{spec.MOST_EDGES:,}"),
+        ("templates of all steps of a workflow", f"{spec.MOST_TEMPLATES:,}"),
         (
             "condition",
             f"{condition.MOST_LENGTH:,} characters, {condition.MOST_DEPTH} levels, {condition.MOST_LOOPS} loops",

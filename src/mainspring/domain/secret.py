@@ -84,15 +84,15 @@ class Destinations(msgspec.Struct, frozen=True):
 def destination_problems(to: Destinations) -> list[Problem]:
     """Return a problem for each pattern that cannot match anything."""
     found = []
-    for field, given, pattern, hint in (
-        ("jobs", to.jobs, _JOB, "a job's name, or a prefix such as etl-*"),
-        ("queues", to.queues, _QUEUE, "a queue's name, or a prefix such as gpu-*"),
-        ("hosts", to.hosts, _HOST, "a host such as api.example.com, or *.example.com; without scheme and path"),
-        ("channels", to.channels, _QUEUE, "a channel's name, or a prefix such as ops-*"),
-        ("triggers", to.triggers, _JOB, "a trigger's name, or a prefix such as github-*"),
+    for field, given, matches, hint in (
+        ("jobs", to.jobs, _JOB.match, "a job's name, or a prefix such as etl-*"),
+        ("queues", to.queues, _QUEUE.match, "a queue's name, or a prefix such as gpu-*"),
+        ("hosts", to.hosts, _HOST.match, "a host such as api.example.com, or *.example.com; without scheme and path"),
+        ("channels", to.channels, _QUEUE.match, "a channel's name, or a prefix such as ops-*"),
+        ("triggers", to.triggers, _JOB.match, "a trigger's name, or a prefix such as github-*"),
     ):
         for at, text in enumerate(given):
-            if not text or not pattern.match(text):
+            if not text or not matches(text):
                 found.append(Problem(f"/{field}/{at}", f"{text!r} is not a pattern of {field}", hint))
     return found
 

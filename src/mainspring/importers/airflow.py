@@ -91,7 +91,7 @@ class _Reader:
         """DAGs by the variables of their operators."""
         self._task_functions = {
             node.name
-            for node in ast.walk(module.tree)
+            for node in module.nodes
             if isinstance(node, ast.FunctionDef)
             and any(_root(decorator) in ("task", "task_group") for decorator in node.decorator_list)
         }

@@ -69,7 +69,7 @@ def _read_python(plan: Plan, names: Names, file: SourceFile, options: ReadOption
                 zone = found
     decorated = {
         decorator: node
-        for node in ast.walk(module.tree)
+        for node in module.nodes
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         for decorator in node.decorator_list
     }

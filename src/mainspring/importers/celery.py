@@ -82,7 +82,7 @@ def _read_python(plan: Plan, names: Names, file: SourceFile, options: ReadOption
 def _settings(module: Module) -> list[tuple[str, ast.expr]]:
     """Assignments `x.conf.beat_schedule = …`, `beat_schedule = …`, and keywords of `conf.update(…)`."""
     found: list[tuple[str, ast.expr]] = []
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         if isinstance(node, ast.Assign):
             for target in node.targets:
                 if isinstance(target, ast.Subscript) and isinstance(target.slice, ast.Constant):

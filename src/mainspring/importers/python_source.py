@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
+from itertools import islice
 from typing import Any
 
 from mainspring.domain.errors import Invalid, Problem
@@ -45,17 +46,18 @@ class Unknown:
 
 
 class Module:
-    """The syntax tree of a file, and its constants."""
+    """The syntax tree of a file, its nodes, and its constants."""
 
     def __init__(self, file: SourceFile) -> None:
         check_size(file)
         self.file = file
         self.tree = _parse(file)
+        self.nodes = _nodes(file, self.tree)
         self.constants = self._constants()
         self._reads = 0
         self._imports = {
             alias.asname or alias.name: f"{node.module}:{alias.name}"
-            for node in ast.walk(self.tree)
+            for node in self.nodes
             if isinstance(node, ast.ImportFrom) and node.module
             for alias in node.names
         }
@@ -99,13 +101,13 @@ class Module:
 
     def calls(self) -> Iterator[ast.Call]:
         """Every call of the file, in the order of the text."""
-        found = [node for node in ast.walk(self.tree) if isinstance(node, ast.Call)]
+        found = [node for node in self.nodes if isinstance(node, ast.Call)]
         return iter(sorted(found, key=lambda node: (node.lineno, node.col_offset)))
 
     def _constants(self) -> dict[str, ast.expr]:
         found: dict[str, ast.expr] = {}
         changed: set[str] = set()
-        for node in ast.walk(self.tree):
+        for node in self.nodes:
             if isinstance(node, ast.Assign):
                 targets, value = node.targets, node.value
             elif isinstance(node, ast.AnnAssign) and node.value is not None:
@@ -189,10 +191,15 @@ def _parse(file: SourceFile) -> ast.Module:
     except (ValueError, RecursionError, MemoryError) as error:
         reason = str(error) or "nested too deep"
         raise Invalid(f"{file.name}: invalid Python: {reason}", code="unreadable_source") from None
-    for count, _ in enumerate(ast.walk(tree)):
-        if count > MAX_NODES:
-            raise Invalid(f"{file.name} has too many expressions to be read", code="source_too_large")
     return tree
+
+
+def _nodes(file: SourceFile, tree: ast.Module) -> list[ast.AST]:
+    """Every node of a syntax tree. One walk is kept, because it takes as long as the parser."""
+    nodes = list(islice(ast.walk(tree), MAX_NODES + 1))
+    if len(nodes) > MAX_NODES:
+        raise Invalid(f"{file.name} has too many expressions to be read", code="source_too_large")
+    return nodes
 
 
 def _timedelta(args: tuple[Any, ...], kwargs: dict[str, Any]) -> timedelta | None:

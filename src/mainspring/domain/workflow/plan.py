@@ -16,7 +16,7 @@ import msgspec
 
 from mainspring.domain.duration import MAX_S, parse_duration
 from mainspring.domain.errors import MAX_PROBLEMS, Invalid, Problem
-from mainspring.domain.job import JobSpec, NoopTask, problems_of, splicing_problems
+from mainspring.domain.job import JobSpec, NoopTask, Task, problems_of, splicing_problems
 from mainspring.domain.limit import depends_on_params
 from mainspring.domain.suggestion import closest
 from mainspring.domain.workflow import condition, inputs
@@ -24,6 +24,7 @@ from mainspring.domain.workflow.lint import lint_step
 from mainspring.domain.workflow.spec import (
     MOST_EDGES,
     MOST_EXPRESSION_CHARS,
+    MOST_TEMPLATES,
     STEP_NAME,
     Step,
     Wait,
@@ -142,7 +143,7 @@ def reads_of(step: Step) -> set[str]:
     """The steps whose outcome a step reads, in templates and expressions."""
     if isinstance(step.task, NoopTask) and not step.params and next(_expressions(step), None) is None:
         return set()
-    task = msgspec.to_builtins(step.task)
+    task = _templates_of(step.task)
     found = inputs.steps_in(task) | inputs.steps_in(step.params) | inputs.steps_in(_wait(step))
     found |= inputs.steps_in(_message(step))
     for _, text in _expressions(step):
@@ -150,6 +151,11 @@ def reads_of(step: Step) -> set[str]:
     if inputs.reads_upstream([task, step.params, *(text for _, text in _expressions(step))]):
         found.update(step.needs)
     return found
+
+
+def _templates_of(task: Task | None) -> Any:
+    """The values of a task, if it has a template: of a large task they take a hundred times longer than its text."""
+    return msgspec.to_builtins(task) if b"{{" in msgspec.json.encode(task) else None
 
 
 def _message(step: Step) -> str:
@@ -198,6 +204,9 @@ def _check_size(spec: WorkflowSpec) -> None:
     if (characters := sum(map(len, texts))) > MOST_EXPRESSION_CHARS:
         message = f"the expressions have {characters:,} characters together; at most {MOST_EXPRESSION_CHARS:,}"
         raise _too_large("/steps", message, "shorten them")
+    if (count := msgspec.json.encode(spec).count(b"{{")) > MOST_TEMPLATES:
+        message = f"the workflow has {count:,} templates; at most {MOST_TEMPLATES:,} are accepted"
+        raise _too_large("/steps", message, "pass a list as one value, such as {{params.names}}")
 
 
 def _too_large(pointer: str, message: str, hint: str) -> Invalid:
@@ -281,7 +290,7 @@ def _duration_problems(pointer: str, value: str | int | float | None) -> Iterato
 
 
 def _param_problems(at: str, step: Step, spec: WorkflowSpec) -> Iterator[Problem]:
-    task = msgspec.to_builtins(step.task)
+    task = _templates_of(step.task)
     named = {(f"{at}/task", name) for name in inputs.params_in(task)}
     named |= {(f"{at}/params", name) for name in inputs.params_in(step.params)}
     named |= {(f"{at}/wait", name) for name in inputs.params_in(_wait(step))}
@@ -330,7 +339,7 @@ def _task_problems(spec: WorkflowSpec) -> Iterator[Problem]:
     before = _Before(spec, {name: reads[name] | files[name] for name in spec.steps if reads[name] or files[name]})
     for name, step in spec.steps.items():
         at = f"/steps/{name}"
-        taken = {"task": msgspec.to_builtins(step.task), "params": step.params, "wait": _wait(step)}
+        taken = {"task": _templates_of(step.task), "params": step.params, "wait": _wait(step)}
         taken["approval/message"] = _message(step)
         for field, value in taken.items():
             for pointer, wrong in inputs.wrong_names(value, f"{at}/{field}"):

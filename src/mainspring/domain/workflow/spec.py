@@ -31,6 +31,8 @@ MOST_EDGES = 200_000
 """Needs of all steps together."""
 MOST_EXPRESSION_CHARS = 500_000
 """Characters of all different expressions together."""
+MOST_TEMPLATES = 30_000
+"""Of all steps together."""
 
 Expression = Line
 """A condition; `condition.MOST_LENGTH` bounds it, with a message of its own."""
