@@ -11,6 +11,7 @@ import httpx2
 import msgspec
 import pytest
 
+from mainspring import service
 from mainspring.api.app import endpoints
 from mainspring.api.auth import issue_token
 from tests.conftest import Cluster
@@ -29,13 +30,27 @@ SIZE = 300_000
 
 
 @pytest.fixture
-async def http(cluster: Cluster) -> AsyncIterator[httpx2.AsyncClient]:
+def failed_loops(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The background work that failed meanwhile: an accepted request may stop what comes after it."""
+    failed: list[str] = []
+
+    def warning(event: str, **more: Any) -> None:
+        if event == "loop.failed":
+            failed.append(f"{more['loop']}: {more['error']}")
+
+    monkeypatch.setattr(service.log, "warning", warning)
+    return failed
+
+
+@pytest.fixture
+async def http(cluster: Cluster, failed_loops: list[str]) -> AsyncIterator[httpx2.AsyncClient]:
     async with cluster.database.connection() as connection:
         scopes = ("admin", "write", "operate", "read", "worker")
         token = await issue_token(connection, tenant=1, name=f"fuzz {time.monotonic_ns()}", scopes=scopes)
     headers = {"Authorization": f"Bearer {token}", "Mainspring-Protocol": "1", "Content-Type": "application/json"}
     async with httpx2.AsyncClient(base_url=cluster.url, headers=headers, trust_env=False, timeout=60) as http:
         yield http
+    assert failed_loops == []
 
 
 def path_of(template: str) -> str:

@@ -11,12 +11,12 @@ from uuid import UUID
 import structlog
 
 from mainspring.announce import Announcer
-from mainspring.domain.errors import Conflict, NotFound
-from mainspring.domain.workflow.run import ENGINE_SESSION, ExecutionEnd
+from mainspring.domain.errors import MAX_MESSAGE_CHARS, Conflict, NotFound, clipped
+from mainspring.domain.workflow.run import ENGINE_SESSION, ExecutionEnd, StepRef
 from mainspring.intake import dependencies
 from mainspring.intake import runs as run_actions
 from mainspring.store import needs, run_steps, runs
-from mainspring.store.db import CONFLICTS, Database
+from mainspring.store.db import AWAY, CONFLICTS, Database
 
 log = structlog.get_logger()
 
@@ -57,11 +57,19 @@ class WorkflowTimers:
         for run_id, tenant in timed_out:
             await self._cancel(run_id, tenant, "", "timed_out")
         for ref, tenant in due:
-            with contextlib.suppress(NotFound, Conflict, *CONFLICTS):
-                await run_actions.end_wait(self._runs, ref, tenant=tenant)
+            await self._end_wait(ref, tenant)
         async with self._database.connection() as connection:
             self._lines, self._newest_line = await runs.workflow_lines(connection)
             return await runs.next_run_timer_s(connection)
+
+    async def _end_wait(self, ref: StepRef, tenant: int) -> None:
+        try:
+            with contextlib.suppress(NotFound, Conflict, *CONFLICTS):
+                await run_actions.end_wait(self._runs, ref, tenant=tenant)
+        except AWAY:
+            raise
+        except Exception:  # the steps behind it must not wait for it
+            log.exception("run.wait_failed", run=str(ref.run_id), step=ref.step)
 
     async def sweep(self) -> None:
         """Complete what an older program or a dying process left half-done."""
@@ -103,9 +111,24 @@ class WorkflowTimers:
             for limit_id, ids in by_limit.items():
                 for first in range(0, len(ids), STARTS_PER_TRANSACTION):
                     batch = ids[first : first + STARTS_PER_TRANSACTION]
-                    started += await run_actions.start_due(self._runs, batch, limit_id)
+                    started += await self._start(batch, limit_id)
             if started < BATCH:
                 return
+
+    async def _start(self, execution_ids: list[UUID], limit_id: int | None) -> int:
+        """Start runs; if that fails, one at a time. One that fails alone is ended, so that others are not held up."""
+        try:
+            return await run_actions.start_due(self._runs, execution_ids, limit_id)
+        except (*AWAY, *CONFLICTS):
+            raise
+        except Exception as error:
+            if len(execution_ids) > 1:
+                return sum([await self._start([one], limit_id) for one in execution_ids])
+            (execution_id,) = execution_ids
+            log.exception("run.start_failed", run=str(execution_id))
+            reason = f"the run could not be started: {type(error).__name__}: {error}"
+            await run_actions.refuse_due(self._runs, execution_id, clipped(reason, MAX_MESSAGE_CHARS))
+            return 1
 
     async def _cancel(self, run_id: UUID, tenant: int, reason: str, ends_as: str) -> None:
         with contextlib.suppress(NotFound, Conflict, *CONFLICTS):

@@ -78,6 +78,14 @@ async def start_runs(
     return advanced
 
 
+async def refuse_run(
+    connection: Connection, plans: PlanCache, execution_id: UUID, reason: str, advanced: Advanced
+) -> None:
+    """End a queued run that cannot be started as failed."""
+    claimed = await runs.claim_runs(connection, execution_ids=[execution_id])
+    await _refuse(connection, plans, [(one, reason) for one in claimed], advanced)
+
+
 async def _prepare(
     connection: Connection, plans: PlanCache, execution_ids: Sequence[UUID], rerun: tuple[UUID, int] | None
 ) -> _Starting:

@@ -48,7 +48,7 @@ def test_when_a_wait_ends(fields: dict[str, Any], values: dict[str, Any], end: o
     assert list(wait_problems("/wait", wait(**fields))) == []
 
 
-@pytest.mark.parametrize("given", [None, [1], {"a": 1}, "soon", "2027-13-01T00:00:00Z", "2027-03-01"])
+@pytest.mark.parametrize("given", [None, [1], {"a": 1}, "soon", "2027-13-01T00:00:00Z", "2027-03-01", 2**62, 1e300])
 def test_what_the_run_gives_may_be_wrong(given: Any) -> None:
     for field in ("for", "until"):
         with pytest.raises(WaitError):
@@ -61,6 +61,7 @@ def test_what_the_run_gives_may_be_wrong(given: Any) -> None:
         ({}, "/steps/nap/wait"),
         ({"for": "1h", "until": "2027-03-01T09:00:00Z"}, "/steps/nap/wait"),
         ({"for": "soon"}, "/steps/nap/wait/for"),
+        ({"for": 2**62}, "/steps/nap/wait/for"),
         ({"until": "soon"}, "/steps/nap/wait/until"),
         ({"until": "2027-03-01T09:00:00", "timezone": "Europe/Berlyn"}, "/steps/nap/wait/timezone"),
         ({"until": "{{params.nope}}"}, "/steps/nap/wait"),

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from mainspring.domain.duration import parse_duration
+from mainspring.domain.duration import MAX_S, parse_duration
 from mainspring.domain.errors import Problem
 from mainspring.domain.schedule.spec import ScheduleError, read_instant
 from mainspring.domain.schedule.zone import ZoneError, load_zone
@@ -50,9 +50,12 @@ def end_of(wait: Wait, values: Mapping[str, Any]) -> tuple[float | None, datetim
         if not isinstance(given, str | int | float):
             raise WaitError(f"{given!r} is not a duration")
         try:
-            return max(0.0, parse_duration(given)), None
+            seconds = parse_duration(given)
         except ValueError as error:
             raise WaitError(str(error)) from None
+        if seconds > MAX_S:
+            raise WaitError(f"{given!r} is too long: at most 1,000 years")
+        return max(0.0, seconds), None
     given = fill(wait.until, known)
     try:
         return None, _EPOCH + timedelta(milliseconds=read_instant(str(given), load_zone(wait.timezone), ""))

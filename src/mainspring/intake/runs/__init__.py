@@ -8,7 +8,7 @@ from __future__ import annotations
 from mainspring.intake.runs.cancel import cancel, finish_cancel
 from mainspring.intake.runs.events import send_event
 from mainspring.intake.runs.rerun import rerun
-from mainspring.intake.runs.start import start, start_due
+from mainspring.intake.runs.start import refuse_due, start, start_due
 from mainspring.intake.runs.steps import advance_ended, decide, end_wait, force_complete, skip
 from mainspring.intake.runs.transaction import RunTransactions
 
@@ -20,6 +20,7 @@ __all__ = [
     "end_wait",
     "finish_cancel",
     "force_complete",
+    "refuse_due",
     "rerun",
     "send_event",
     "skip",

@@ -10,7 +10,7 @@ from mainspring.domain.errors import Invalid, NotFound
 from mainspring.domain.params import given_problems
 from mainspring.intake.executions import Submission, SubmissionAudit, insert_one
 from mainspring.intake.runs.transaction import RunTransactions
-from mainspring.runs.start import start_runs
+from mainspring.runs.start import refuse_run, start_runs
 from mainspring.store import lines
 from mainspring.views.workflows import row_of
 
@@ -33,6 +33,12 @@ async def start(transactions: RunTransactions, ref: str, request: wire.RunReques
         if row.spec.concurrency is None:
             await start_runs(connection, transactions.plans, [run_id], advanced=advanced)
     return await transactions.views.get(run_id, tenant=tenant)
+
+
+async def refuse_due(transactions: RunTransactions, execution_id: UUID, reason: str) -> None:
+    """End a queued run that cannot be started as failed."""
+    async with transactions.begin() as (connection, advanced):
+        await refuse_run(connection, transactions.plans, execution_id, reason, advanced)
 
 
 async def start_due(transactions: RunTransactions, execution_ids: Sequence[UUID], limit_id: int | None) -> int:
