@@ -5,7 +5,7 @@ BIN := .venv/bin
 PYTEST_ARGS ?=
 ARGS ?=
 .DEFAULT_GOAL := help
-.PHONY: help dev test test-random fuzz check lint types layers words format bench faults model teeth test-browser screenshots requirements docs clients lock assets install install-dev install-system clean
+.PHONY: help dev test test-engines test-random fuzz check lint types layers words format bench faults soak simulate model teeth test-browser screenshots requirements docs clients lock assets install install-dev install-system helm clean
 
 help: ## list the verbs
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1	\2/p' Makefile | expand -t 22
@@ -47,9 +47,20 @@ bench: install-dev ## measure what the documentation claims (ARGS="name" for one
 
 faults: install-dev ## tests that kill, cut and freeze things, in their long form (F=F4: one fault); writes docs/reliability.md
 	@mkdir -p build && rm -f build/faults.jsonl
-	@FAULT_FIGURES=$(CURDIR)/build/faults.jsonl FAULT_ROUNDS=$(or $(ROUNDS),10) RACE_SECONDS=$(or $(SECONDS),120) \
+	@FAULT_FIGURES=$(CURDIR)/build/faults.jsonl FAULT_ROUNDS=$(or $(ROUNDS),10) ENGINE_ROUNDS=1 SOAK_SECONDS=45 RACE_SECONDS=$(or $(SECONDS),120) \
 		TEST_SEED=$${TEST_SEED:-random} $(BIN)/python -m pytest -s -m fault $(if $(F),--fault $(F)) $(PYTEST_ARGS)
 	@$(BIN)/python -m tools.reliability build/faults.jsonl
+
+soak: install-dev ## three schedulers, four workers and two api processes, harmed at random (SECONDS=3600; TEST_SEED=... repeats a run)
+	@SOAK_SECONDS=$(or $(SECONDS),3600) TEST_SEED=$${TEST_SEED:-random} $(BIN)/python -m pytest -s -q tests/faults/test_soak.py \
+		-o faulthandler_timeout=0 $(PYTEST_ARGS)
+
+simulate: install-dev ## search seeds of the simulated cluster for a broken guarantee (SECONDS=600; SEED=... repeats one)
+	@SIMULATE_SEED=$(SEED) SIMULATE_SECONDS=$(or $(SECONDS),60) $(BIN)/python -m pytest -s -q tests/simulation \
+		-k no_other_seed -o faulthandler_timeout=0 $(PYTEST_ARGS)
+
+test-engines: install-dev install-system ## engines in the long form: each harmed in every way under load (ROUNDS=3: more often)
+	@ENGINE_ROUNDS=$(or $(ROUNDS),1) $(BIN)/python -m pytest -s tests/backends tests/faults/test_engines.py $(PYTEST_ARGS)
 
 model: install-dev ## check the model of the protocols with two faults, and print what each missing guard leads to
 	@$(BIN)/python -m tools.model
@@ -98,6 +109,9 @@ install-dev:
 install-system: ## a container engine, bubblewrap, a browser and engines, for the tests that need them (root on Debian)
 	@sh tools/system.sh
 	@sh tools/engines.sh
+
+helm: ## build Helm, for the test that compares its rendering of the chart (minutes; needs Go)
+	@sh tools/engines.sh helm
 
 clean: ## remove everything that was installed, built or cached (keeps .mainspring)
 	rm -rf .venv .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist

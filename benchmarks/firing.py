@@ -13,9 +13,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from harness import EMPTY, Machine, machine, publish, quantile
 
-from mainspring.domain.job import JobSpec, NoopTask
+from mainspring.domain.job import JobSpec, NoopTask, Task
 from mainspring.domain.schedule.schedule import ScheduleSpec, resolve
 from mainspring.intake import jobs as intake
 
@@ -24,6 +25,7 @@ JOBS = int(os.environ.get("BENCH_JOBS", "1000000"))
 HERD = int(os.environ.get("BENCH_HERD", "100000"))
 SUSTAINED_S = int(os.environ.get("BENCH_SUSTAINED_S", "20"))
 SUSTAINED_RATE = int(os.environ.get("BENCH_SUSTAINED_RATE", "40000"))
+NOOP = NoopTask()
 
 SEED_SCHEDULES = """
 INSERT INTO schedules (key) SELECT unnest($1::text[]) ON CONFLICT DO NOTHING"""
@@ -44,7 +46,7 @@ WITH known AS (
     FROM made RETURNING job_id, name
 )
 INSERT INTO job_versions (job_id, version, tenant_id, spec, created_by)
-SELECT job_id, 1, 1, jsonb_build_object('name', name, 'task', '{"kind": "noop"}'::jsonb), 'bench' FROM fresh"""
+SELECT job_id, 1, 1, jsonb_build_object('name', name, 'task', $7::jsonb), 'bench' FROM fresh"""
 
 
 def keys_of(specs: Sequence[ScheduleSpec]) -> list[str]:
@@ -57,8 +59,11 @@ def every_key(every_ms: int, phase_ms: int) -> str:
     return f'{{"every_ms":{every_ms},"phase_ms":{phase_ms % every_ms}}}'
 
 
-async def seed(target: Machine, keys: list[str], *, jobs: int, prefix: str, overlap: str = "skip") -> None:
-    first = await intake.create(target.database, JobSpec(name=f"{prefix}first", task=NoopTask()), tenant=1, by="bench")
+async def seed(
+    target: Machine, keys: list[str], *, jobs: int, prefix: str, overlap: str = "skip", task: Task = NOOP
+) -> None:
+    first = await intake.create(target.database, JobSpec(name=f"{prefix}first", task=task), tenant=1, by="bench")
+    stored = msgspec.to_builtins(task)
     async with target.database.connection() as connection:
         line = await connection.fetchval("SELECT line_id FROM jobs WHERE job_id = $1", first)
         for start in range(0, len(keys), 50_000):
@@ -67,7 +72,7 @@ async def seed(target: Machine, keys: list[str], *, jobs: int, prefix: str, over
         for start in range(0, jobs, 50_000):
             end = min(jobs, start + 50_000)
             part = keys[start:end] if distinct else keys
-            await connection.execute(SEED_JOBS, part, start, end, prefix, overlap, line, timeout=600)
+            await connection.execute(SEED_JOBS, part, start, end, prefix, overlap, line, stored, timeout=600)
         await connection.execute("UPDATE shards SET watermark = clock_timestamp(), changes = changes + 1")
         await connection.execute("VACUUM (ANALYZE) jobs", timeout=600)
         await connection.execute("VACUUM (ANALYZE) schedules", timeout=600)

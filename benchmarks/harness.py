@@ -234,6 +234,25 @@ def processor_s(root: int) -> tuple[float, float]:
     return own, sum(_cpu(pid) for pid in _family(root))
 
 
+def resident_of_family(processes: list[subprocess.Popen[bytes]]) -> float:
+    """Return the resident memory of processes and all their descendants, in MB."""
+    pages = 0
+    for pid in {pid for process in processes for pid in _family(process.pid)}:
+        with contextlib.suppress(OSError):
+            pages += int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
+def memory_of_anonymous_pages(root: int) -> float:
+    """Return the memory of a process and its descendants without shared buffers and files, in MB."""
+    found = 0
+    for pid in _family(root):
+        with contextlib.suppress(OSError):
+            lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+            found += next((int(line.split()[1]) for line in lines if line.startswith("Pss_Anon:")), 0)
+    return found / 1024
+
+
 def _family(root: int) -> list[int]:
     parents: dict[int, list[int]] = {}
     for name in os.listdir("/proc"):

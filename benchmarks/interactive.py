@@ -4,7 +4,8 @@ Every system runs as its users have it, on the same PostgreSQL; each is measured
 the rounds is published beside what the machine did then: a bare insert with its commit, and a fixed loop of Python.
 
     python benchmarks/interactive.py --only latency,drain --peers pgqueuer,graphile
-    BENCH_QUICK=1 python benchmarks/interactive.py       # every row once, small: for checking, publishes nothing
+    python benchmarks/interactive.py --quick             # every row once, small: for checking, publishes nothing
+    python benchmarks/interactive.py --rounds 5 --minutes 90
 """
 
 from __future__ import annotations
@@ -14,28 +15,28 @@ import asyncio
 import contextlib
 import os
 import signal
+import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 
-from harness import Machine, loop_ms, machine, quantile
+from harness import machine, quantile
 from load import generator
-from peers import install, processes, report
+from peers import install, processes, report, schedules, workflows
 from peers.catalog import PEERS
-from peers.processes import Peer, connection, create_database, prepare, redis, until_empty, until_times
-from peers.report import Samples
+from peers.processes import Peer, prepare, redis, until_empty, until_times
+from peers.report import US
+from peers.run import Run
 from peers.system import System
 
-QUICK = bool(os.environ.get("BENCH_QUICK"))
+QUICK = bool(os.environ.get("BENCH_QUICK")) or "--quick" in sys.argv
 
 
 def setting(name: str, full: int, quick: int) -> int:
     return int(os.environ.get(f"BENCH_{name}", str(quick if QUICK else full)))
 
 
-ROUNDS = setting("ROUNDS", 5, 1)
+ROUNDS = setting("ROUNDS", 3, 1)
 LATENCY_N = setting("LATENCY_N", 1000, 200)
 WARM_UP = setting("WARM_UP", 300, 50)
 RATE = setting("RATE", 100, 100)
@@ -44,62 +45,19 @@ BULK_N = setting("BULK_N", 50_000, 5000)
 DRAIN_N = setting("DRAIN_N", 100_000, 5000)
 QUEUED = setting("QUEUED", 100_000, 2000)
 LOAD_S = setting("LOAD_S", 5, 1)
-HERD = setting("HERD", 10_000, 300)
+HERDS = [count for count in (1000, 10_000, 100_000) if count <= setting("HERD", 100_000, 1000)]
+FLOWS_N = setting("FLOWS_N", 10, 2)
+MEMORY_N = setting("MEMORY_N", 100_000, 5000)
+ONCE = {"herd", "flows", "memory"}
+"""Rows of the first round only: their figures vary little, and a herd takes minutes."""
+MINUTES = setting("MINUTES", 40, 10)
 IN_FLIGHT = 8
 BATCH = 1000
 ENDPOINT = [1, 8, 32]
 STATUS = [1, 8]
 LEAST_DRAIN = 200
-ROWS = ["latency", "submits", "endpoint", "bulk", "drain", "status", "cpu", "herd"]
-PEER_ROWS = {"latency", "submits", "bulk", "drain"}
-US = report.US
-
-
-@dataclass
-class Run:
-    """One run of the benchmark: the systems and what was measured of them."""
-
-    target: Machine
-    folder: Path
-    only: set[str]
-    system: System
-    peers: list[Peer] = field(default_factory=list)
-    samples: Samples = field(default_factory=Samples)
-    files: int = 0
-
-    def file(self) -> Path:
-        """Return a new file to which functions append."""
-        self.files += 1
-        return self.folder / f"times-{self.files}"
-
-    async def measure(self, row: str, name: str, work: Callable[[], Awaitable[dict[str, float]]]) -> None:
-        """Measure one system. If that fails, the reason is published; a peer that never worked is not tried again."""
-        if name != US and self.samples.never_worked(row, name):
-            return
-        self.samples.add_noise(row, name, await noise(self.target))
-        begun = time.monotonic()
-        try:
-            found = await work()
-        except Exception as error:
-            self.samples.fail(row, name, f"{type(error).__name__}: {error}")
-            found = {}
-        self.samples.add(row, name, found)
-        shown = " · ".join(f"{metric} {value:,.2f}" for metric, value in found.items())
-        print(f"{row} {name}: {shown or self.samples.failed(row, name)} ({time.monotonic() - begun:.0f} s)", flush=True)
-
-
-async def noise(target: Machine) -> tuple[float, float, float]:
-    """Return p50 and p99 milliseconds of a bare insert with its commit, and those of a fixed loop of Python."""
-    took = []
-    async with connection(target.postgres.dsn) as database:
-        await database.execute("CREATE TEMP TABLE warm_up (at timestamptz)")
-        await database.execute("CREATE TABLE IF NOT EXISTS bench_commits (at timestamptz)")
-        for _ in range(120):
-            begun = time.perf_counter()
-            await database.execute("INSERT INTO bench_commits VALUES (clock_timestamp())")
-            took.append((time.perf_counter() - begun) * 1000)
-        await database.execute("DROP TABLE bench_commits")
-    return quantile(took[20:], 0.5), quantile(took[20:], 0.99), loop_ms()
+ROWS = ["latency", "submits", "endpoint", "bulk", "drain", "status", "cpu", "herd", "flows", "memory"]
+PEER_ROWS = {"latency", "submits", "bulk", "drain", "herd", "flows"}
 
 
 def spread(ms: list[float], cpu_s: dict[str, float]) -> dict[str, float]:
@@ -208,22 +166,16 @@ async def status(run: Run) -> None:
     await run.measure("status", US, ours)
 
 
-async def herd(run: Run) -> None:
-    async def ours() -> dict[str, float]:
-        return {"last_s": await run.system.herd(run.file(), HERD)}
+async def herds(run: Run) -> None:
+    await schedules.herd(run, HERDS)
 
-    await run.measure("herd", US, ours)
-    for store in ("postgresql", "memory"):
 
-        async def theirs(store: str = store) -> dict[str, float]:
-            command = await asyncio.to_thread(install.python_peer, "apscheduler")
-            dsn = await create_database(run.target, f"apscheduler-{run.file().name}")
-            env = {"BENCH_DSN": dsn.replace("postgresql://", "postgresql+psycopg2://", 1)}
-            script = str(install.FOLDER / "apscheduler_peer.py")
-            found = await processes.Client([*command, script], env).ask("herd", HERD, store)
-            return {"last_s": found["last_s"]}
+async def flows(run: Run) -> None:
+    await workflows.flows(run, FLOWS_N)
 
-        await run.measure("herd", f"apscheduler, {store}", theirs)
+
+async def memory(run: Run) -> None:
+    await schedules.memory(run, MEMORY_N)
 
 
 PARTS = {
@@ -233,11 +185,16 @@ PARTS = {
     "bulk": bulk,
     "drain": drain,
     "status": status,
-    "herd": herd,
+    "herd": herds,
+    "flows": flows,
+    "memory": memory,
 }
 
 
-async def measure_all(run: Run, names: list[str], redis_url: str, why_no_redis: str) -> None:
+async def measure_all(
+    run: Run, names: list[str], redis_url: str, why_no_redis: str, *, rounds: int, minutes: int
+) -> int:
+    """Measure each row in turn, round after round while there is time; return the number of rounds."""
     for name in names:
         definition = PEERS[name]
         try:
@@ -248,14 +205,21 @@ async def measure_all(run: Run, names: list[str], redis_url: str, why_no_redis: 
             for row in PEER_ROWS & run.only:
                 run.samples.fail(row, name, str(error))
             print(f"{name}: not measured: {error}", flush=True)
-    for number in range(ROUNDS):
-        print(f"round {number + 1} of {ROUNDS}", flush=True)
+    end, longest = time.monotonic() + minutes * 60, 0.0
+    for number in range(rounds):
+        begun = time.monotonic()
+        if begun + longest > end:
+            print(f"{number} rounds in {minutes} minutes; the next one would exceed them", flush=True)
+            return number
+        print(f"round {number + 1} of {rounds}", flush=True)
         for name, part in PARTS.items():
-            if name in run.only:
+            if name in run.only and (not number or name not in ONCE):
                 await part(run)
+        longest = max(longest, time.monotonic() - begun)
+    return rounds
 
 
-async def main(only: list[str], names: list[str]) -> None:
+async def main(only: list[str], names: list[str], rounds: int, minutes: int) -> None:
     current = asyncio.current_task()
     assert current is not None
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, current.cancel)
@@ -271,8 +235,21 @@ async def main(only: list[str], names: list[str]) -> None:
                 except install.NotInstalled as error:
                     why = str(error)
             run = Run(target, folder, rows, System(target))
-            await measure_all(run, used, redis_url, why)
-    counts = report.Counts(ROUNDS, LATENCY_N, RATE, SINGLES_N, IN_FLIGHT, BULK_N, BATCH, DRAIN_N, QUEUED, HERD)
+            done = await measure_all(run, used, redis_url, why, rounds=rounds, minutes=minutes)
+    counts = report.Counts(
+        rounds=done,
+        latency=LATENCY_N,
+        rate=RATE,
+        singles=SINGLES_N,
+        in_flight=IN_FLIGHT,
+        bulk=BULK_N,
+        batch=BATCH,
+        drain=DRAIN_N,
+        queued=QUEUED,
+        herds=tuple(HERDS),
+        memory=MEMORY_N,
+        flows=workflows.FLOWS,
+    )
     complete = not QUICK and set(only) == set(ROWS) and set(names) == set(PEERS)
     report.publish_all(
         run.samples, counts, used, postgresql=target.postgres.version, generator=generator(), written=complete
@@ -293,5 +270,8 @@ if __name__ == "__main__":
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--only", type=lambda text: choice(text, ROWS), default=ROWS, metavar=",".join(ROWS))
     options.add_argument("--peers", type=lambda text: choice(text, list(PEERS)), default=list(PEERS), metavar="NAMES")
+    options.add_argument("--rounds", type=int, default=ROUNDS, metavar="N")
+    options.add_argument("--minutes", type=int, default=MINUTES, metavar="N", help="begin no round that would exceed")
+    options.add_argument("--quick", action="store_true", help="every row once, small; publishes nothing")
     given = options.parse_args()
-    asyncio.run(main(given.only, given.peers))
+    asyncio.run(main(given.only, given.peers, given.rounds, given.minutes))

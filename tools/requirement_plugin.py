@@ -1,5 +1,8 @@
 """The pytest plug-in behind `@pytest.mark.requirement(N)`: records which rows passing tests prove.
 
+`@pytest.mark.requirement(N, measured="throughput")` is for a test that compares a recorded figure with the goal of the
+row: benchmarks/RESULTS.md has it under that heading. The test calls `record_property("figure", ...)` with its finding.
+
 Rows travel on the test reports, so that the controlling process sees them when tests are spread over others.
 """
 
@@ -10,6 +13,8 @@ import pytest
 from tools.requirement_rows import Proof, load_record, rows, save_record
 
 _PROPERTY = "requirement"
+_MEASURED = "requirement measured"
+_FIGURE = "figure"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -20,6 +25,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if unknown:
             raise pytest.UsageError(f"{item.nodeid}: no such row in tests/requirements.toml: {unknown}")
         item.user_properties += [(_PROPERTY, number) for number in numbers]
+        sections = [mark.kwargs["measured"] for mark in item.iter_markers("requirement") if "measured" in mark.kwargs]
+        item.user_properties += [(_MEASURED, section) for section in sections]
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -37,11 +44,14 @@ class Recorder:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         numbers = [int(str(number)) for name, number in report.user_properties if name == _PROPERTY]
-        # A failing set-up or tear-down counts against the test as much as its body does; a skip says nothing.
-        if numbers and (report.failed or (report.when == "call" and report.passed)):
+        found = {name: str(value) for name, value in report.user_properties}
+        # A failing set-up or tear-down counts against the test as much as its body does. A skip says nothing, except
+        # that a figure is missing.
+        unmeasured = report.skipped and _MEASURED in found
+        if numbers and (report.failed or unmeasured or (report.when == "call" and report.passed)):
             earlier = self._proofs.get(report.nodeid)
             passed = report.passed and (earlier is None or earlier.passed)
-            self._proofs[report.nodeid] = Proof(numbers, passed)
+            self._proofs[report.nodeid] = Proof(numbers, passed, found.get(_MEASURED, ""), found.get(_FIGURE, ""))
 
     def pytest_sessionfinish(self) -> None:
         option = self._config.option

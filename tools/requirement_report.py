@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from tools.requirement_rows import load_record, proven, rows
+from tools.requirement_rows import figures, load_record, measured, proven, rows
 
 
 def main() -> None:
     record = load_record()
     all_rows = rows()
     done = proven(record)
+    by_figures, shown = measured(record), figures(record)
     section = ""
     for number, row in sorted(all_rows.items()):
         if row.section != section:
             section = row.section
             print(f"\n{section}")
-        print(f"  {'✔' if number in done else '·'} {number:>3}  {row.title}")
+        print(f"  {'≈' if number in by_figures else '✔' if number in done else '·'} {number:>3}  {row.title}")
+        for proof in shown.get(number, ()):
+            print(f"          measured: {proof.figure} (benchmarks/RESULTS.md, {proof.measured})")
     open_rows = sorted(all_rows.keys() - done)
-    print(f"\n{len(done)} of {len(all_rows)} proven by a passing test.")
+    print(
+        f"\n{len(done)} of {len(all_rows)} proven by a passing test, {len(by_figures)} of them (≈) by recorded figures."
+    )
     if open_rows:
         print("Open: " + ", ".join(map(str, open_rows)))
     if not record:

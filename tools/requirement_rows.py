@@ -30,10 +30,15 @@ def rows() -> dict[int, Row]:
 
 @dataclass(frozen=True)
 class Proof:
-    """What one marked test said when it last ended: the rows it stands for and whether it passed."""
+    """What one marked test said when it last ended: the rows it stands for and whether it passed.
+
+    If it only compared a recorded figure, also the section of benchmarks/RESULTS.md and the figure with its goal.
+    """
 
     rows: list[int]
     passed: bool
+    measured: str = ""
+    figure: str = ""
 
 
 def load_record() -> dict[str, Proof]:
@@ -47,6 +52,20 @@ def save_record(record: dict[str, Proof]) -> None:
     RECORD.parent.mkdir(exist_ok=True)
     plain = {test: vars(proof) for test, proof in sorted(record.items())}
     RECORD.write_text(json.dumps(plain, indent=1) + "\n", encoding="utf-8")
+
+
+def figures(record: dict[str, Proof]) -> dict[int, list[Proof]]:
+    """Passing proofs by recorded figures, by row."""
+    found: dict[int, list[Proof]] = {}
+    for proof in record.values():
+        for row in proof.rows if proof.passed and proof.measured else ():
+            found.setdefault(row, []).append(proof)
+    return found
+
+
+def measured(record: dict[str, Proof]) -> set[int]:
+    """Proven rows whose only proofs are recorded figures."""
+    return proven(record) - {row for proof in record.values() if not proof.measured for row in proof.rows}
 
 
 def proven(record: dict[str, Proof]) -> set[int]:

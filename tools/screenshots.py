@@ -26,11 +26,19 @@ from tools.tree import ROOT
 
 FOLDER = ROOT / "docs" / "images"
 DESK, PHONE = {"width": 1440, "height": 900}, {"width": 390, "height": 844}
-COLORS = 256
-SHOWN_EMPTY = ("/", "/jobs", "/executions", "/workflows", "/failures", "/queues", "/workers", "/channels", "/settings")
+COLORS = 96
+SCHEMES = ("light", "dark")
+SHOWN_EMPTY = ("/", "/jobs", "/executions", "/workflows", "/failures", "/queues", "/workers")
 ON_A_PHONE = ("/", "/jobs", "/jobs/{ref}", "/executions/{ref}", "/runs/{ref}", "/calendar", "/failures", "/queues")
 MORE = {"calendar-agenda": "/calendar?view=agenda"}
-LEFT_OUT = ("/search", "/failures/plan", "/jobs/{ref}/rollback")
+STEP = "?panel=toys"
+"""Opens the panel of the step that failed."""
+LEFT_OUT = (
+    "/search", "/failures/plan", "/jobs/{ref}/rollback", "/jobs/{ref}/resume", "/jobs/{ref}/delete",
+    "/executions/{ref}/cancel", "/runs/{ref}/cancel", "/runs/{ref}/rerun", "/queues/{ref}/pause",
+    "/workers/{ref}/drain", "/api/docs", "/api/docs/{ref}", "/settings/tenants", "/new.yaml",
+)  # fmt: skip
+"""Pages without data of the shop, and confirmations: one of them is enough."""
 SETTLED = """() => !document.body.dataset.stream || document.getElementById("live").hidden
   || document.getElementById("live-word").textContent === 'Live'"""
 
@@ -49,10 +57,13 @@ async def main(into: Path) -> None:
                 async with shop.client() as client:
                     scene = await scene_of(client)
                 address = {r: scene.path(r) + QUERIES.get(r, "") for r in paths() if r not in LEFT_OUT}
-                await _take(Site(shop, browser), {name_of(r): a for r, a in address.items()} | MORE, into)
+                more = MORE | {"run-step": address["/runs/{ref}"] + STEP}
+                pictures = {name_of(r): a for r, a in address.items()} | more
+                pictures["now"] = pictures.pop("now")  # last: executions are late some seconds after they are queued
+                await _take(Site(shop, browser), pictures, into)
                 small = {name_of(r) + "-phone": address[r] for r in ON_A_PHONE}
                 small |= {name + "-phone": path for name, path in MORE.items()}
-                await _take(Site(shop, browser), small, into, PHONE)
+                await _take(Site(shop, browser), small, into, PHONE, SCHEMES[:1])
     print(_summary(into))
 
 
@@ -67,7 +78,9 @@ def _summary(into: Path) -> str:
     return f"{len(sizes)} screenshots, {sum(sizes) / 1e6:.1f} MB, in {into}"
 
 
-async def _take(site: Site, wanted: dict[str, str], into: Path, size: dict[str, int] = DESK) -> None:
+async def _take(
+    site: Site, wanted: dict[str, str], into: Path, size: dict[str, int] = DESK, schemes: tuple[str, ...] = SCHEMES
+) -> None:
     async with site.visitor(viewport=size, timezone_id="Europe/Berlin", reduced_motion="reduce") as (context, _):
         page = await context.new_page()
         for name, address in wanted.items():
@@ -76,7 +89,7 @@ async def _take(site: Site, wanted: dict[str, str], into: Path, size: dict[str, 
                 continue
             await page.goto(address)
             await page.wait_for_function(SETTLED)
-            for scheme in ("light", "dark"):
+            for scheme in schemes:
                 await page.emulate_media(color_scheme=cast(Any, scheme))
                 (into / f"{name}-{scheme}.png").write_bytes(await _screenshot(page))
 
@@ -84,7 +97,8 @@ async def _take(site: Site, wanted: dict[str, str], into: Path, size: dict[str, 
 async def _screenshot(page: Page) -> bytes:
     image = Image.open(io.BytesIO(await page.screenshot())).convert("RGB")
     small = io.BytesIO()
-    image.quantize(COLORS, dither=Image.Dither.NONE).save(small, "PNG", optimize=True)
+    reduced = image.quantize(COLORS, method=Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
+    reduced.save(small, "PNG", optimize=True)
     return small.getvalue()
 
 

@@ -1,15 +1,19 @@
 """APScheduler 3: N date jobs due at one instant, in memory or on PostgreSQL; the default pool of 10 threads.
 
-`apscheduler_peer.py herd N memory|postgresql` prints how long after the instant the last function began.
+`apscheduler_peer.py herd N memory|postgresql` prints how long after the instant the last function began;
+`apscheduler_peer.py memory N memory` how many megabytes N interval jobs add to the process.
 """
 
 from __future__ import annotations
 
+import gc
 import json
+import os
 import sys
 import threading
 import time
 from datetime import UTC, datetime
+from pathlib import Path
 
 from apscheduler.jobstores.memory import MemoryJobStore
 from apscheduler.jobstores.sqlalchemy import SQLAlchemyJobStore
@@ -49,7 +53,24 @@ def herd(count: int, store: str) -> None:
     print(json.dumps({"last_s": max(begun) - due}), flush=True)
 
 
+def memory(count: int, store: str) -> None:
+    scheduler = BackgroundScheduler(timezone=UTC)
+    scheduler.start(paused=True)
+    gc.collect()
+    before = resident_mb()
+    for number in range(count):
+        scheduler.add_job("apscheduler_peer:note", "interval", seconds=3600 + number, args=[count])
+    gc.collect()
+    print(json.dumps({"mb": resident_mb() - before}), flush=True)
+    scheduler.shutdown(wait=False)
+
+
+def resident_mb() -> float:
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
 if __name__ == "__main__":
     import apscheduler_peer  # the name by which the scheduler finds the function
 
-    apscheduler_peer.herd(int(sys.argv[2]), sys.argv[3])
+    {"herd": apscheduler_peer.herd, "memory": apscheduler_peer.memory}[sys.argv[1]](int(sys.argv[2]), sys.argv[3])

@@ -6,10 +6,10 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from celery import Celery
+from celery import Celery, chain, chord
 from verbs import DSN, Client, Peer, main, record
 
-app = Celery("celery_peer", broker=DSN)
+app = Celery("celery_peer", broker=DSN, backend=DSN)
 app.conf.task_ignore_result = True
 
 
@@ -17,6 +17,11 @@ app.conf.task_ignore_result = True
 def first_line(sent: float) -> None:
     at = time.time()
     record(sent, at)
+
+
+@app.task(name="nothing", ignore_result=False)  # a chord needs the results of its header
+def nothing() -> None:
+    return
 
 
 def prepare() -> None:
@@ -36,7 +41,13 @@ def connect(connections: int) -> Iterator[Client]:
         for _ in range(count):
             first_line.delay(time.time())
 
-    yield Client(first_line.delay, many)
+    def flow(kind: str, n: int, sent: float) -> None:
+        if kind == "chain":
+            chain(*[nothing.si() for _ in range(n - 1)], first_line.si(sent)).apply_async()
+        else:
+            chord([nothing.si() for _ in range(n)])(first_line.si(sent))
+
+    yield Client(first_line.delay, many, flow)
 
 
 if __name__ == "__main__":

@@ -21,6 +21,32 @@ def first_line(sent: float) -> None:
     record(sent, at)
 
 
+@DBOS.step()
+def step() -> None:
+    return
+
+
+@DBOS.step()
+def last(sent: float) -> None:
+    record(sent, time.time())
+
+
+@DBOS.workflow(name="child")
+def child() -> None:
+    return
+
+
+@DBOS.workflow(name="flow")
+def flow(kind: str, n: int, sent: float) -> None:
+    if kind == "chain":
+        for _ in range(n - 1):
+            step()
+    else:
+        for handle in [DBOS.start_workflow(child) for _ in range(n)]:
+            handle.get_result()
+    last(sent)
+
+
 def launch() -> None:
     config: DBOSConfig = {
         "name": "bench",
@@ -57,8 +83,11 @@ def connect(connections: int) -> Iterator[Client]:
         for _ in range(count):
             one(time.time())
 
+    def run_flow(kind: str, n: int, sent: float) -> None:
+        client.enqueue({"workflow_name": "flow", "queue_name": QUEUE, "app_version": VERSION}, kind, n, sent)
+
     try:
-        yield Client(one, many)
+        yield Client(one, many, run_flow)
     finally:
         client.destroy()
 

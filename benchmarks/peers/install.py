@@ -9,12 +9,14 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 FOLDER = Path(__file__).resolve().parent
+GO = {"river": "github.com/riverqueue/river", "asynq": "github.com/hibiken/asynq"}
 DEBIAN = {
     "redis": ("redis-server", ["redis-server", "redis-tools", "liblzf1", "libjemalloc2"]),
     "wrk": ("wrk", ["wrk", "libluajit-5.1-2"]),
@@ -62,6 +64,20 @@ def node_peer(name: str) -> tuple[list[str], dict[str, str]]:
     return [node], {"NODE_PATH": str(folder / "node_modules")}
 
 
+def go_peer(name: str) -> list[str]:
+    """Return a program that is built from `go/<name>`, with the modules that go.sum names."""
+    go = shutil.which("go")
+    if go is None:
+        raise NotInstalled("Go is not installed")
+    source = FOLDER / "go"
+    files = [source / "go.mod", source / "go.sum", *sorted(source.glob("*/*.go"))]
+    program = cache() / f"{name}-{_digest(''.join(file.read_text() for file in files))}" / name
+    if not program.exists():
+        program.parent.mkdir(parents=True, exist_ok=True)
+        _run(name, [go, "build", "-mod=readonly", "-o", str(program), f"./{name}"], source)
+    return [str(program)]
+
+
 def program(name: str) -> tuple[list[str], dict[str, str]]:
     """Return the command of redis or wrk and its environment: from the path, or from unpacked Debian packages."""
     command, packages = DEBIAN[name]
@@ -85,7 +101,10 @@ def program(name: str) -> tuple[list[str], dict[str, str]]:
 
 def pinned(name: str) -> str:
     """Return the version of a peer."""
-    first = {"graphile": "graphile-worker"}.get(name, name)
+    if name in GO:
+        found = re.search(rf"{re.escape(GO[name])} v(\S+)", (FOLDER / "go" / "go.mod").read_text())
+        return found[1] if found else ""
+    first = {"graphile": "graphile-worker", "pgboss": "pg-boss"}.get(name, name)
     for line in (FOLDER / f"{name}.txt").read_text().splitlines():
         package, _, version = line.replace("==", "@").rpartition("@")
         if package.lower() == first:

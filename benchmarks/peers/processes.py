@@ -36,16 +36,16 @@ def _lines(file: Path) -> int:
     return file.read_bytes().count(b"\n") if file.exists() else 0
 
 
-async def until_times(file: Path, count: int) -> list[tuple[float, float]]:
-    """Wait until that many jobs that count (their moment is positive) have begun."""
+async def until_times(file: Path, count: int, *, sent: float | None = None) -> list[tuple[float, float]]:
+    """Wait until that many jobs that count have begun: their moment is positive, or the given one."""
     end = time.monotonic() + WAIT_S
     found: list[tuple[float, float]] = []
     while time.monotonic() < end:
         if _lines(file) >= count:  # cheap: a queue is being drained meanwhile
-            found = [pair for pair in times_of(file) if pair[0] > 0]
+            found = [pair for pair in times_of(file) if (pair[0] > 0 if sent is None else pair[0] == sent)]
             if len(found) >= count:
                 return found
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(0.01 if sent is not None else 0.05)
     raise TimeoutError(f"{len(found)} of {count} functions began within {WAIT_S:.0f} s")
 
 
@@ -219,14 +219,17 @@ async def until_empty(dsn: str, left: str) -> float:
 async def prepare(definition: Definition, target: Machine, redis_url: str) -> Peer:
     """Install a peer, create its database and its tables."""
     folder = install.FOLDER
-    if definition.node:
-        command, env = await asyncio.to_thread(install.node_peer, definition.name)
-        script = folder / f"{definition.name}_peer.cjs"
+    env: dict[str, str] = {}
+    if definition.language == "go":
+        command = await asyncio.to_thread(install.go_peer, definition.name)
+    elif definition.language == "node":
+        program, env = await asyncio.to_thread(install.node_peer, definition.name)
+        command = [*program, str(folder / f"{definition.name}_peer.cjs")]
     else:
-        command, env = await asyncio.to_thread(install.python_peer, definition.name), {}
-        script = folder / f"{definition.name}_peer.py"
+        program = await asyncio.to_thread(install.python_peer, definition.name)
+        command = [*program, str(folder / f"{definition.name}_peer.py")]
     dsn = redis_url if definition.on_redis else await create_database(target, definition.name)
-    client = Client([*command, str(script)], {**env, "BENCH_DSN": dsn, "PYTHONDONTWRITEBYTECODE": "1"})
+    client = Client(command, {**env, "BENCH_DSN": dsn, "PYTHONDONTWRITEBYTECODE": "1"})
     await client.ask("prepare")
     return Peer(definition, client, dsn)
 

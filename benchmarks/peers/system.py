@@ -7,25 +7,25 @@ import contextlib
 import os
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
+from firing import every_key, rss_mb, seed, until_owned
 from harness import EMPTY, Machine, processor_s
 from load import Load, load
 from peers import install
 from peers.processes import Client, times_of, until_empty, until_times
 
 from mainspring.domain.job import JobSpec, NoopTask, PythonTask
+from mainspring.domain.workflow.spec import Step, WorkflowSpec
 
 SERVER = "api+scheduler"
 FUNCTIONS = install.FOLDER / "mainspring_functions.py"
 LEFT = "SELECT EXISTS (SELECT FROM executions)"
 DRAIN_SLOTS = 4000
-CREATORS = 16
-SAMPLE = 100  # jobs created to learn how long creating one takes
+HERD_LEAD_S = 30
+HERD_EACH_S = 0.0006  # for each schedule that is inserted directly into the tables
 
 
 @contextlib.contextmanager
@@ -45,10 +45,12 @@ class System:
     target: Machine
 
     @contextlib.asynccontextmanager
-    async def serving(self) -> AsyncIterator[None]:
+    async def serving(self, seeding: Callable[[], Awaitable[None]] | None = None) -> AsyncIterator[None]:
         """A running server with the jobs of all rows; afterwards nothing runs and no execution is left."""
-        self.target.serve("api", "scheduler")
         try:
+            if seeding is not None:
+                await seeding()
+            self.target.serve("api", "scheduler")
             await self.target.until_ready()
             async with self.target.client() as client:
                 for name in ("first_line", "nothing"):
@@ -135,33 +137,56 @@ class System:
 
     async def herd(self, file: Path, count: int) -> float:
         """Distinct schedules due at one instant: return how long after it the last function began, in seconds."""
-        async with self.serving():
-            await self._create([_due_job(f"first-{number}") for number in range(SAMPLE)])
-            begun = time.monotonic()
-            await self._create([_due_job(f"sample-{number}") for number in range(SAMPLE)])
-            needed_s = (time.monotonic() - begun) / SAMPLE * count
-            due = int(time.time() + 15 + 1.5 * needed_s)
-            start = datetime.fromtimestamp(due, UTC).isoformat()
-            # Distinct intervals from the same anchor: as many schedules, and one instant.
-            schedules = [{"every": f"{3600 + number}s", "start_at": start} for number in range(count)]
-            await self._create([_due_job(f"herd-{n}", schedule) for n, schedule in enumerate(schedules)])
+        due = int(time.time() + HERD_LEAD_S + count * HERD_EACH_S)
+
+        async def seeding() -> None:
+            # Distinct intervals with one instant in common.
+            keys = [every_key(3_600_000 + 1000 * number, due * 1000) for number in range(count)]
+            task = PythonTask("mainspring_functions:due")
+            await seed(self.target, keys, jobs=count, prefix="herd-", task=task)
+
+        async with self.serving(seeding):
+            await until_owned(self.target)
             with recording(file):
                 self.target.work("-m", str(FUNCTIONS), "--pass-env", "BENCH_FILE", slots=DRAIN_SLOTS)
             assert time.time() < due - 5, "creating the schedules took too long"
             await asyncio.sleep(due - time.time())
             return max(at for _, at in await until_times(file, count)) - due
 
-    async def _create(self, specs: list[dict[str, Any]]) -> None:
-        left = iter(specs)
-        async with self.target.client() as client:
+    async def memory(self, count: int) -> float:
+        """Return the megabytes that distinct schedules add to a scheduler of its own."""
+        found = []
+        try:
+            for number in (0, count):
+                keys = [every_key(3_600_000 + 1000 * n, 0) for n in range(number)]
+                await seed(self.target, keys or [every_key(3_600_000, 0)], jobs=number, prefix="mem-")
+                self.target.serve("scheduler")
+                await until_owned(self.target)
+                found.append(rss_mb(self.target))
+                self.target.stop("scheduler")
+                await self._clear()
+        finally:
+            self.target.stop("scheduler")
+            await self._clear()
+        return found[1] - found[0]
 
-            async def create() -> None:
-                for spec in left:
-                    await client.create_job(spec)
-
-            await asyncio.gather(*[create() for _ in range(CREATORS)])
-
-
-def _due_job(name: str, schedule: dict[str, Any] | None = None) -> dict[str, Any]:
-    task = {"kind": "python", "function": "mainspring_functions:due"}
-    return {"name": name, "task": task} | ({"schedule": schedule} if schedule else {})
+    async def flow(self, file: Path, kind: str, n: int, times: int) -> list[float]:
+        """Return the seconds from starting a run until its last function's first line, for each run."""
+        first, last = PythonTask("mainspring_functions:nothing"), PythonTask("mainspring_functions:due")
+        if kind == "chain":
+            steps = {f"s{i}": Step(task=first, needs=(f"s{i - 1}",) if i else ()) for i in range(n - 1)}
+            steps["last"] = Step(task=last, needs=(f"s{n - 2}",))
+        else:
+            steps = {f"s{i}": Step(task=first) for i in range(n)}
+            steps["last"] = Step(task=last, needs=tuple(steps))
+        took = []
+        async with self.serving(), self.target.client() as client:
+            with recording(file):
+                self.target.work("-m", str(FUNCTIONS), "--pass-env", "BENCH_FILE", slots=100)
+            await client.apply_workflow(WorkflowSpec(name="flow", steps=steps))
+            for number in range(times + 1):
+                begun = time.time()
+                await client.start_run("flow")
+                found = [at for sent, at in await until_times(file, number + 1, sent=1.0)]
+                took.append(max(found) - begun)
+        return took[1:]

@@ -5,6 +5,8 @@
     peer.py latency N WARM_UP RATE   submit N jobs at RATE per second; each carries the moment before its submission
     peer.py singles N IN_FLIGHT      submit N jobs one by one, IN_FLIGHT at a time; print how many per second
     peer.py bulk N BATCH             submit N jobs in batches over one connection; print how many per second
+    peer.py later N BATCH DUE        submit N jobs that become due at an instant (seconds since 1970)
+    peer.py flow chain|fan N TIMES   run N functions one after another, or at once and one at their end; again and again
 
 `BENCH_DSN` has the address of the database or of Redis. The function of a job appends its times to `BENCH_FILE`. Only
 the standard library is imported here, as each peer has its own virtual environment.
@@ -37,6 +39,7 @@ class Client:
 
     one: Callable[[float], Any]
     many: Callable[[int], Any] | None = None
+    flow: Callable[[str, int, float], Any] | None = None  # its last function records the moment it is given
 
 
 @dataclass
@@ -68,12 +71,13 @@ def main(peer: Peer, argv: list[str] | None = None) -> None:
         if done is not None:
             _run(done)
         return
+    kind = rest.pop(0) if verb == "flow" else ""
     n, *more = [int(word) for word in rest]
     connected = peer.connect(more[0] if verb == "singles" else 4 if verb == "latency" else 1)
     if isinstance(connected, AbstractAsyncContextManager):
         _run(_asynchronous(connected, verb, n, more))
     else:
-        _synchronous(connected, verb, n, more)
+        _synchronous(connected, verb, n, more, kind)
 
 
 def _run(work: Awaitable[None]) -> None:
@@ -122,7 +126,7 @@ async def _paced(client: Client, n: int, rate: int, *, counted: bool) -> None:
     await asyncio.gather(*[one(begin + number / rate) for number in range(n)])
 
 
-def _synchronous(connected: AbstractContextManager[Client], verb: str, n: int, more: list[int]) -> None:
+def _synchronous(connected: AbstractContextManager[Client], verb: str, n: int, more: list[int], kind: str = "") -> None:
     with connected as client:
         if verb == "latency":
             warm_up, rate = more
@@ -131,6 +135,11 @@ def _synchronous(connected: AbstractContextManager[Client], verb: str, n: int, m
             _paced_in_turn(client, warm_up, rate, counted=False)
             with _measured():
                 _paced_in_turn(client, n, rate, counted=True)
+        elif verb == "flow":
+            assert client.flow is not None
+            for number in range(more[0] + 1):  # the first one warms up
+                client.flow(kind, n, time.time() if number else WARM_UP)
+                until_recorded(number + 1)
         elif verb == "singles":
 
             def submit(left: Iterator[int]) -> None:

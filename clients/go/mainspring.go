@@ -154,7 +154,7 @@ type AppriseTarget struct {
 	Url  *string `json:"url,omitempty"`
 }
 
-// Approval: Waits for approval. Without an answer before `expires` the step is rejected. The user or token that started the run, or wrote the version of the workflow, cannot approve it unless `self_approval` allows that. With `roles` or `users`, only these decide. `count` users or tokens have to approve. With `guards_edits`, only those who decide may change the workflow.
+// Approval: Waits for approval. Without an answer before `expires` the step is rejected. The user or token that started the run, or wrote the version of the workflow, cannot approve it unless `self_approval` allows that. With `roles`, `users` or `groups`, only these decide. `count` users or tokens have to approve. With `guards_edits`, only those who decide may change the workflow.
 type Approval struct {
 	Scope        *string  `json:"scope,omitempty"`
 	Expires      any      `json:"expires,omitempty"`
@@ -162,6 +162,7 @@ type Approval struct {
 	SelfApproval *bool    `json:"self_approval,omitempty"`
 	Roles        []string `json:"roles,omitempty"`
 	Users        []string `json:"users,omitempty"`
+	Groups       []string `json:"groups,omitempty"`
 	Count        *int     `json:"count,omitempty"`
 	GuardsEdits  *bool    `json:"guards_edits,omitempty"`
 }
@@ -284,7 +285,7 @@ type BatchAnswer struct {
 	Items []Submitted `json:"items"`
 }
 
-// BatchItem: One execution to submit; `job` is a name or an id.
+// BatchItem: One execution to submit; `job` is a name or an id. Written without its defaults: a batch is a quarter as long, and is checked and decoded in a third of the time.
 type BatchItem struct {
 	Job    string         `json:"job"`
 	At     *time.Time     `json:"at,omitempty"`
@@ -351,6 +352,17 @@ type CalendarVersion struct {
 // Cancel: a type of the API.
 type Cancel struct {
 	Reason *string `json:"reason,omitempty"`
+}
+
+// CapacityForecast: A simulation of so many workers, each with so many slots, all serving every queue, up to `until_at`. `busy`: the share of the slots' time that is used. `minutes`: those with the longest waits. Executions take slots in the order of their due times; priorities, limits, resources, jitter and windows are left out.
+type CapacityForecast struct {
+	Workers    int           `json:"workers"`
+	Slots      int           `json:"slots"`
+	UntilAt    string        `json:"until_at"`
+	Executions int           `json:"executions"`
+	Busy       float64       `json:"busy"`
+	Queues     []QueueWait   `json:"queues"`
+	Minutes    []CrowdedWait `json:"minutes"`
 }
 
 // Channel: A channel. `target` omits secrets, except references to them; `secrets` names those that are set. `secret` is present only in the response that generated a webhook's signing secret.
@@ -422,6 +434,38 @@ type ContainerTask struct {
 	User     *string           `json:"user,omitempty"`
 	Workdir  *string           `json:"workdir,omitempty"`
 	Pull     *string           `json:"pull,omitempty"`
+}
+
+// Costs: Executions, hours and costs since `since_at` by tenant, queue and job; the most expensive jobs only.
+type Costs struct {
+	SinceAt  string   `json:"since_at"`
+	Until    string   `json:"until"`
+	Currency string   `json:"currency"`
+	Cost     *float64 `json:"cost"`
+	Tenants  []Usage  `json:"tenants"`
+	Queues   []Usage  `json:"queues"`
+	Jobs     []Usage  `json:"jobs"`
+}
+
+// CrowdedMinute: A minute with many fires, and the schedules that have the most of them.
+type CrowdedMinute struct {
+	At        string             `json:"at"`
+	Due       int                `json:"due"`
+	Schedules []CrowdingSchedule `json:"schedules"`
+}
+
+// CrowdedWait: A minute whose executions wait: how many are due, and the longest wait.
+type CrowdedWait struct {
+	At    string  `json:"at"`
+	Due   int     `json:"due"`
+	MaxMs float64 `json:"max_ms"`
+}
+
+// CrowdingSchedule: A schedule, its fires in a crowded minute, and some of its jobs.
+type CrowdingSchedule struct {
+	Schedule string   `json:"schedule"`
+	Due      int      `json:"due"`
+	Jobs     []string `json:"jobs"`
 }
 
 // DeadLetter: An execution that failed or was lost permanently; it has the execution's id. `open` waits for a decision; `replaying` runs again as `replayed_as`; `held` waits for the replay of another one (`replay_after`); `superseded` means that its replay failed too and has its own dead letter.
@@ -594,6 +638,27 @@ type DrainWorker struct {
 	Reason *string `json:"reason,omitempty"`
 }
 
+// DurationDecision: a type of the API.
+type DurationDecision struct {
+	Approved bool    `json:"approved"`
+	Note     *string `json:"note,omitempty"`
+}
+
+// DurationRequest: A request for a timeout above the maximum of a queue. Once approved, every writer of the job may use it.
+type DurationRequest struct {
+	RequestId   string  `json:"request_id"`
+	Job         string  `json:"job"`
+	Queue       string  `json:"queue"`
+	Timeout     string  `json:"timeout"`
+	Reason      string  `json:"reason"`
+	State       string  `json:"state"`
+	RequestedAt string  `json:"requested_at"`
+	RequestedBy string  `json:"requested_by"`
+	DecidedAt   *string `json:"decided_at"`
+	DecidedBy   *string `json:"decided_by"`
+	Note        string  `json:"note"`
+}
+
 // EndedSessions: a type of the API.
 type EndedSessions struct {
 	Ended int `json:"ended"`
@@ -673,10 +738,39 @@ type Finding struct {
 
 // Fires: The next fires of a job in UTC, with notes on anything unusual, such as a skipped or repeated hour.
 type Fires struct {
-	Description string   `json:"description"`
-	Timezone    string   `json:"timezone"`
-	Fires       []string `json:"fires"`
-	Notes       []string `json:"notes"`
+	Description string         `json:"description"`
+	Timezone    string         `json:"timezone"`
+	Fires       []string       `json:"fires"`
+	Notes       []string       `json:"notes"`
+	Starts      []PlannedStart `json:"starts,omitempty"`
+}
+
+// Flexible: The window in which an execution may run: until a wall time, or a time after the fire. `takes` is the expected duration; without it, the durations of past executions count.
+type Flexible struct {
+	Before *string `json:"before,omitempty"`
+	Within any     `json:"within,omitempty"`
+	Takes  any     `json:"takes,omitempty"`
+}
+
+// Forecast: The load expected from schedules in [begin_at, end_at). Not `exact`: fires are estimated from a sample.
+type Forecast struct {
+	BeginAt  string            `json:"begin_at"`
+	EndAt    string            `json:"end_at"`
+	Fires    int               `json:"fires"`
+	Exact    bool              `json:"exact"`
+	Notes    []string          `json:"notes"`
+	Hours    []ForecastHour    `json:"hours"`
+	Queues   []QueueForecast   `json:"queues"`
+	Crowded  []CrowdedMinute   `json:"crowded"`
+	Spread   []Spread          `json:"spread"`
+	Capacity *CapacityForecast `json:"capacity,omitempty"`
+}
+
+// ForecastHour: What is expected in an hour. `slots`: how many are busy on average.
+type ForecastHour struct {
+	At    string  `json:"at"`
+	Fires int     `json:"fires"`
+	Slots float64 `json:"slots"`
 }
 
 // Grid: The latest runs of a workflow, newest first.
@@ -742,6 +836,25 @@ type Job struct {
 	Declared            *Declaration    `json:"declared,omitempty"`
 }
 
+// JobSize: What the attempts of a job have used since `since_at`, and the sizes that this suggests. CPU time and memory are those of `attempts` attempts that ran a program (`shell`): `memory_max` in bytes, of the largest process, and at least what a worker itself needs; `cores_max` is the highest mean of one attempt. Durations are those of successes, within 5 %. `too_small` names resources of which attempts have used more than `requested`.
+type JobSize struct {
+	JobId     string            `json:"job_id"`
+	Job       string            `json:"job"`
+	SinceAt   string            `json:"since_at"`
+	Attempts  int               `json:"attempts"`
+	MemoryMax *int              `json:"memory_max"`
+	CoresMax  *float64          `json:"cores_max"`
+	CoresMean *float64          `json:"cores_mean"`
+	Succeeded int               `json:"succeeded"`
+	P50Ms     *float64          `json:"p50_ms"`
+	P95Ms     *float64          `json:"p95_ms"`
+	LongestMs *float64          `json:"longest_ms"`
+	Requested map[string]string `json:"requested"`
+	TimeoutS  float64           `json:"timeout_s"`
+	Suggested SuggestedSize     `json:"suggested"`
+	TooSmall  []string          `json:"too_small"`
+}
+
 // JobSpec: A job as users write it. Durations are seconds, `10m` or ISO 8601.
 type JobSpec struct {
 	Name               string            `json:"name"`
@@ -774,9 +887,11 @@ type JobSpec struct {
 	Preemptible        *bool             `json:"preemptible,omitempty"`
 	ArtifactsIn        []ArtifactIn      `json:"artifacts_in,omitempty"`
 	AllowPlaintext     []string          `json:"allow_plaintext,omitempty"`
+	Flexible           *Flexible         `json:"flexible,omitempty"`
+	Spot               *string           `json:"spot,omitempty"`
 }
 
-// JobStats: Statistics of the executions of a job that ended since `since_at`, of the latest 10,000 at most. Durations are those of successes, in milliseconds. `success_ratio` is of those that ended; fires that were skipped are counted beside it.
+// JobStats: Statistics of the executions of a job that ended since `since_at`. Percentiles are within 5 %. Durations are those of successes, in milliseconds. `success_ratio` is of those that ended; fires that were skipped are counted beside it.
 type JobStats struct {
 	JobId        string   `json:"job_id"`
 	Job          string   `json:"job"`
@@ -811,6 +926,7 @@ type LedgerEntry struct {
 	Fires       int        `json:"fires"`
 	Note        *string    `json:"note,omitempty"`
 	StartedBy   *StartedBy `json:"started_by,omitempty"`
+	DueAt       *string    `json:"due_at,omitempty"`
 }
 
 // LifecycleEvent: An event in the life of an execution; `event` is its name in the event catalogue.
@@ -928,6 +1044,14 @@ type NewDependency struct {
 	Wait    any    `json:"wait,omitempty"`
 }
 
+// NewDurationRequest: A timeout above the maximum of a queue that a job is to have. The job, by name, need not exist yet.
+type NewDurationRequest struct {
+	Job     string `json:"job"`
+	Queue   string `json:"queue"`
+	Timeout string `json:"timeout"`
+	Reason  string `json:"reason"`
+}
+
 // NewReservation: Capacity to reserve on workers: `slots`, each with all of `resources`, from `start_at` to `end_at`. It serves the whole tenant, a `queue`, or a `job` by name or id. `anyway` accepts it although no current worker has the capacity.
 type NewReservation struct {
 	Name      string            `json:"name"`
@@ -963,6 +1087,7 @@ type NewTenant struct {
 	MinIntervalS     *float64 `json:"min_interval_s,omitempty"`
 	EndRequired      *bool    `json:"end_required,omitempty"`
 	OutputPerDay     *int     `json:"output_per_day,omitempty"`
+	KeepHistoryS     *float64 `json:"keep_history_s,omitempty"`
 	Name             string   `json:"name"`
 }
 
@@ -993,10 +1118,11 @@ type NewTrigger struct {
 
 // NewUser: A user, or with `kind: service` a program.
 type NewUser struct {
-	Name        string  `json:"name"`
-	Role        string  `json:"role"`
-	DisplayName *string `json:"display_name,omitempty"`
-	Kind        *string `json:"kind,omitempty"`
+	Name        string   `json:"name"`
+	Role        string   `json:"role"`
+	DisplayName *string  `json:"display_name,omitempty"`
+	Kind        *string  `json:"kind,omitempty"`
+	Groups      []string `json:"groups,omitempty"`
 }
 
 // NewWorkerToken: A token for workers. Each grant is a name, or a prefix that ends in `*`; `*` alone grants everything. A label is granted as `key=value`. `expires_in` is a duration such as `90d`; null: never.
@@ -1103,6 +1229,12 @@ type PageDeadLetter struct {
 type PageDelivery struct {
 	Items      []Delivery `json:"items"`
 	NextCursor *string    `json:"next_cursor,omitempty"`
+}
+
+// PageDurationRequest: One page of a list. `next_cursor` is null on the last page.
+type PageDurationRequest struct {
+	Items      []DurationRequest `json:"items"`
+	NextCursor *string           `json:"next_cursor,omitempty"`
 }
 
 // PageExecution: One page of a list. `next_cursor` is null on the last page.
@@ -1241,6 +1373,13 @@ type Pause struct {
 	Until  *time.Time `json:"until,omitempty"`
 }
 
+// PlannedStart: When the execution of a flexible job's fire is expected to start; null if it is not planned yet. The plan may change until the fire. The execution that the fire creates keeps its start.
+type PlannedStart struct {
+	FireAt      string  `json:"fire_at"`
+	StartAt     *string `json:"start_at"`
+	WindowEndAt string  `json:"window_end_at"`
+}
+
 // PluginTask: Passes `settings` to the executor of a plug-in.
 type PluginTask struct {
 	Kind     string         `json:"kind"`
@@ -1303,7 +1442,19 @@ type Queue struct {
 	Slots      int            `json:"slots"`
 }
 
-// QueueLoad: The load of a queue, for an autoscaler. `slots` counts those of live workers, `reserved` those reserved for this queue only. `wanted_slots` would run all waiting and running executions at `target` utilization.
+// QueueForecast: What is expected in a queue. Durations are those of the last week, null if nothing ended in it. `slots` are busy on average in its busiest hour, which begins at `busiest_at`; `slots_p95` would be, if every execution took as long as `p95_ms`.
+type QueueForecast struct {
+	Name      string   `json:"name"`
+	Fires     int      `json:"fires"`
+	BusiestAt *string  `json:"busiest_at"`
+	Slots     *float64 `json:"slots"`
+	SlotsP95  *float64 `json:"slots_p95"`
+	MeanMs    *float64 `json:"mean_ms"`
+	P50Ms     *float64 `json:"p50_ms"`
+	P95Ms     *float64 `json:"p95_ms"`
+}
+
+// QueueLoad: The load of a queue, for an autoscaler. `slots` counts those of live workers, `reserved` those reserved for this queue only. `wanted_slots` would run all waiting and running executions at `target` utilization, and those that messages of topics will start (`topic_lag`).
 type QueueLoad struct {
 	Depth       int     `json:"depth"`
 	OldestS     float64 `json:"oldest_s"`
@@ -1313,6 +1464,7 @@ type QueueLoad struct {
 	Reserved    int     `json:"reserved"`
 	Utilization float64 `json:"utilization"`
 	WantedSlots int     `json:"wanted_slots"`
+	TopicLag    *int    `json:"topic_lag,omitempty"`
 }
 
 // QueueSettings: Settings of one queue. Durations are seconds.
@@ -1325,6 +1477,16 @@ type QueueSettings struct {
 	Paused       *bool    `json:"paused,omitempty"`
 	MaxDurationS *float64 `json:"max_duration_s,omitempty"`
 	MinIsolation *string  `json:"min_isolation,omitempty"`
+}
+
+// QueueWait: How long executions of a queue wait for a slot in a simulation; the longest of those due at `longest_at`.
+type QueueWait struct {
+	Name       string  `json:"name"`
+	Executions int     `json:"executions"`
+	P50Ms      float64 `json:"p50_ms"`
+	P95Ms      float64 `json:"p95_ms"`
+	MaxMs      float64 `json:"max_ms"`
+	LongestAt  *string `json:"longest_at"`
 }
 
 // Queues: All queues. `min_isolation` holds in each of them, in addition to its own.
@@ -1743,6 +1905,19 @@ type SmtpTarget struct {
 	Password *string  `json:"password,omitempty"`
 }
 
+// Spread: How to spread a schedule of a crowded minute: `jitter` for its jobs, or another minute, `shift_min` later. `jobs` counts its jobs, `examples` names some that have no jitter yet. There are `due` fires in the minute, and `then` in the most crowded minute of the hour afterwards.
+type Spread struct {
+	At       string         `json:"at"`
+	Due      int            `json:"due"`
+	Schedule string         `json:"schedule"`
+	Jobs     int            `json:"jobs"`
+	Examples []string       `json:"examples"`
+	Jitter   *string        `json:"jitter"`
+	ShiftMin *int           `json:"shift_min"`
+	Then     int            `json:"then"`
+	Patch    map[string]any `json:"patch,omitempty"`
+}
+
 // StartedBy: The trigger that started an execution, and the delivery that reached it. `event`: the event of a webhook, the state in which the execution `execution_id` ended, or the path of a file. The trigger may have been deleted since.
 type StartedBy struct {
 	TriggerId   string  `json:"trigger_id"`
@@ -1850,6 +2025,13 @@ type Submitted struct {
 	Error       *string `json:"error,omitempty"`
 }
 
+// SuggestedSize: Sizes for a job, null where fewer than ten attempts are known: `memory` and `cpu` as resources are written.
+type SuggestedSize struct {
+	Memory   *string `json:"memory"`
+	Cpu      *string `json:"cpu"`
+	TimeoutS *int    `json:"timeout_s"`
+}
+
 // SuspendTenant: a type of the API.
 type SuspendTenant struct {
 	Reason *string `json:"reason,omitempty"`
@@ -1869,6 +2051,7 @@ type Tenant struct {
 	MinIntervalS     *float64    `json:"min_interval_s"`
 	EndRequired      bool        `json:"end_required"`
 	OutputPerDay     *int        `json:"output_per_day"`
+	KeepHistoryS     *float64    `json:"keep_history_s"`
 	OutputToday      int         `json:"output_today"`
 	Share            TenantShare `json:"share"`
 }
@@ -1892,6 +2075,7 @@ type TenantSettings struct {
 	MinIntervalS     *float64 `json:"min_interval_s,omitempty"`
 	EndRequired      *bool    `json:"end_required,omitempty"`
 	OutputPerDay     *int     `json:"output_per_day,omitempty"`
+	KeepHistoryS     *float64 `json:"keep_history_s,omitempty"`
 }
 
 // TenantShare: `entitled` and `used` are fractions of all tenants that run or wait for something.
@@ -1922,7 +2106,17 @@ type Token struct {
 	Current       bool     `json:"current"`
 }
 
-// Trigger: A trigger. `path` is the address of a webhook on this server. `secret` is present only in the response that generated it. `secret_reference` is the `secret://name` that the trigger refers to. `previous_secret_until`: until then, requests may be signed with the secret before it as well. `last_rejection`: why a request was rejected; recorded at most every ten seconds. Of a trigger that watches files: `looked_at` is the last look that could read the place; while one cannot, the state is `failing`, and `last_error` says why.
+// TopicSource: A message of a topic. `cluster` is the name that the operator has given to a Kafka cluster. With `batch`, up to that many messages of a partition start one execution; a batch ends after `within`, too. `start`: `latest` begins with messages that are newer than the trigger, `earliest` with the oldest that is kept.
+type TopicSource struct {
+	Kind    string  `json:"kind"`
+	Cluster string  `json:"cluster"`
+	Topic   string  `json:"topic"`
+	Batch   *int    `json:"batch,omitempty"`
+	Within  any     `json:"within,omitempty"`
+	Start   *string `json:"start,omitempty"`
+}
+
+// Trigger: A trigger. `path` is the address of a webhook on this server. `secret` is present only in the response that generated it. `secret_reference` is the `secret://name` that the trigger refers to. `previous_secret_until`: until then, requests may be signed with the secret before it as well. `last_rejection`: why a request was rejected; recorded at most every ten seconds. Of a trigger that watches files: `looked_at` is the last look that could read the place; while one cannot, the state is `failing`, and `last_error` says why. A trigger that reads a topic has these fields, too; `lag` is the number of messages that wait.
 type Trigger struct {
 	TriggerId           string           `json:"trigger_id"`
 	Name                string           `json:"name"`
@@ -1946,6 +2140,7 @@ type Trigger struct {
 	NextLookAt          *string          `json:"next_look_at,omitempty"`
 	LastError           *string          `json:"last_error,omitempty"`
 	LastErrorAt         *string          `json:"last_error_at,omitempty"`
+	Lag                 *int             `json:"lag,omitempty"`
 	Secret              *string          `json:"secret,omitempty"`
 }
 
@@ -1967,7 +2162,7 @@ type TriggerPause struct {
 	Reason *string `json:"reason,omitempty"`
 }
 
-// TriggerSample: A sample for a dry run: the body and headers of a webhook, an ended execution, or a file. For a completion, `body` is the sample of `execution`, if `execution_id` names none; for files, that of `file`.
+// TriggerSample: A sample for a dry run: the body and headers of a webhook or a message, an ended execution, or a file. For a completion, `body` is the sample of `execution`, if `execution_id` names none; for files, that of `file`.
 type TriggerSample struct {
 	Body        any               `json:"body,omitempty"`
 	Headers     map[string]string `json:"headers,omitempty"`
@@ -1993,25 +2188,45 @@ type TriggerTest struct {
 	Reason  *string        `json:"reason,omitempty"`
 }
 
+// Usage: What the executions of a job, a queue or a tenant used. Durations are those of last attempts. `cost` is by the prices of the server and the resources that the current version of each job requests; null without prices. `resource_hours`: hours of cores (`cpu`), GiB (`memory`, `disk`) and other resources that they held. Percentiles, of the durations of successes, are known for queues only.
+type Usage struct {
+	Name          string             `json:"name"`
+	Executions    int                `json:"executions"`
+	Failed        int                `json:"failed"`
+	Skipped       int                `json:"skipped"`
+	RunHours      float64            `json:"run_hours"`
+	MeanMs        *float64           `json:"mean_ms"`
+	MeanWaitMs    *float64           `json:"mean_wait_ms"`
+	Cost          *float64           `json:"cost"`
+	JobId         *string            `json:"job_id,omitempty"`
+	Queue         *string            `json:"queue,omitempty"`
+	P50Ms         *float64           `json:"p50_ms,omitempty"`
+	P95Ms         *float64           `json:"p95_ms,omitempty"`
+	P99Ms         *float64           `json:"p99_ms,omitempty"`
+	ResourceHours map[string]float64 `json:"resource_hours,omitempty"`
+}
+
 // User: a type of the API.
 type User struct {
-	UserId      string  `json:"user_id"`
-	Name        string  `json:"name"`
-	DisplayName string  `json:"display_name"`
-	Kind        string  `json:"kind"`
-	Role        string  `json:"role"`
-	CreatedAt   string  `json:"created_at"`
-	CreatedBy   string  `json:"created_by"`
-	Tokens      int     `json:"tokens"`
-	LastUsedAt  *string `json:"last_used_at"`
-	Issuer      *string `json:"issuer,omitempty"`
-	BlockedAt   *string `json:"blocked_at,omitempty"`
+	UserId      string   `json:"user_id"`
+	Name        string   `json:"name"`
+	DisplayName string   `json:"display_name"`
+	Kind        string   `json:"kind"`
+	Role        string   `json:"role"`
+	CreatedAt   string   `json:"created_at"`
+	CreatedBy   string   `json:"created_by"`
+	Tokens      int      `json:"tokens"`
+	LastUsedAt  *string  `json:"last_used_at"`
+	Issuer      *string  `json:"issuer,omitempty"`
+	BlockedAt   *string  `json:"blocked_at,omitempty"`
+	Groups      []string `json:"groups,omitempty"`
 }
 
 // UserChange: Fields that are null stay as they are.
 type UserChange struct {
-	Role        *string `json:"role,omitempty"`
-	DisplayName *string `json:"display_name,omitempty"`
+	Role        *string  `json:"role,omitempty"`
+	DisplayName *string  `json:"display_name,omitempty"`
+	Groups      []string `json:"groups,omitempty"`
 }
 
 // Version: One version of a job's definition; versions are immutable.
@@ -2058,6 +2273,7 @@ type Whoami struct {
 	Scopes     []string `json:"scopes"`
 	UserId     *string  `json:"user_id"`
 	ExpiresInS *float64 `json:"expires_in_s"`
+	Groups     []string `json:"groups,omitempty"`
 }
 
 // Why: Why an execution does not run yet: reasons in the order in which they must be resolved. `started_by`: the trigger that started it.
@@ -2424,6 +2640,15 @@ func (c *Client) AlertsTestChannel(ctx context.Context, name string, options ...
 	return answer, nil
 }
 
+// CostsReport: Get executions, hours and costs of the last days (30, at most 35) by queue, and of the most expensive jobs. GET /api/v1/costs
+func (c *Client) CostsReport(ctx context.Context, options ...Option) (*Costs, error) {
+	answer := new(Costs)
+	if err := c.call(ctx, "GET", "/api/v1/costs", nil, answer, options); err != nil {
+		return nil, err
+	}
+	return answer, nil
+}
+
 // DeadLettersListDeadLetters: List executions that failed or were lost permanently, latest fire first. GET /api/v1/dead-letters
 func (c *Client) DeadLettersListDeadLetters(ctx context.Context, options ...Option) (*PageDeadLetter, error) {
 	answer := new(PageDeadLetter)
@@ -2541,6 +2766,42 @@ func (c *Client) SystemExamine(ctx context.Context, options ...Option) (*Diagnos
 	return answer, nil
 }
 
+// DurationRequestsListRequests: List requests for timeouts above the maximum of a queue, newest first. GET /api/v1/duration-requests
+func (c *Client) DurationRequestsListRequests(ctx context.Context, options ...Option) (*PageDurationRequest, error) {
+	answer := new(PageDurationRequest)
+	if err := c.call(ctx, "GET", "/api/v1/duration-requests", nil, answer, options); err != nil {
+		return nil, err
+	}
+	return answer, nil
+}
+
+// DurationRequestsCreate: Request that a job may have a timeout above the maximum of a queue. POST /api/v1/duration-requests
+func (c *Client) DurationRequestsCreate(ctx context.Context, body NewDurationRequest, options ...Option) (*DurationRequest, error) {
+	answer := new(DurationRequest)
+	if err := c.call(ctx, "POST", "/api/v1/duration-requests", body, answer, options); err != nil {
+		return nil, err
+	}
+	return answer, nil
+}
+
+// DurationRequestsDecide: Approve or refuse a request, or revoke an approved one. Who requested it cannot approve it. POST /api/v1/duration-requests/{ref}/decide
+func (c *Client) DurationRequestsDecide(ctx context.Context, ref string, body DurationDecision, options ...Option) (*DurationRequest, error) {
+	answer := new(DurationRequest)
+	if err := c.call(ctx, "POST", "/api/v1/duration-requests/"+url.PathEscape(ref)+"/decide", body, answer, options); err != nil {
+		return nil, err
+	}
+	return answer, nil
+}
+
+// DurationRequestsWithdraw: Withdraw a request of your own that is not decided yet. POST /api/v1/duration-requests/{ref}/withdraw
+func (c *Client) DurationRequestsWithdraw(ctx context.Context, ref string, options ...Option) (*DurationRequest, error) {
+	answer := new(DurationRequest)
+	if err := c.call(ctx, "POST", "/api/v1/duration-requests/"+url.PathEscape(ref)+"/withdraw", nil, answer, options); err != nil {
+		return nil, err
+	}
+	return answer, nil
+}
+
 // ExecutionsListExecutions: List executions, latest fire first. GET /api/v1/executions
 func (c *Client) ExecutionsListExecutions(ctx context.Context, options ...Option) (*PageExecution, error) {
 	answer := new(PageExecution)
@@ -2626,6 +2887,15 @@ func (c *Client) ExecutionsSubmitBatch(ctx context.Context, body Batch, options 
 func (c *Client) ExecutionsLast(ctx context.Context, options ...Option) (*Execution, error) {
 	answer := new(Execution)
 	if err := c.call(ctx, "GET", "/api/v1/executions:last", nil, answer, options); err != nil {
+		return nil, err
+	}
+	return answer, nil
+}
+
+// ForecastComingDays: Get the load expected from schedules in the coming days (7, at most 14), crowded minutes, and how to spread them. GET /api/v1/forecast
+func (c *Client) ForecastComingDays(ctx context.Context, options ...Option) (*Forecast, error) {
+	answer := new(Forecast)
+	if err := c.call(ctx, "GET", "/api/v1/forecast", nil, answer, options); err != nil {
 		return nil, err
 	}
 	return answer, nil
@@ -2762,6 +3032,15 @@ func (c *Client) JobsResume(ctx context.Context, ref string, body Resume, option
 func (c *Client) JobsRollback(ctx context.Context, ref string, body Rollback, options ...Option) (*Job, error) {
 	answer := new(Job)
 	if err := c.call(ctx, "POST", "/api/v1/jobs/"+url.PathEscape(ref)+"/rollback", body, answer, options); err != nil {
+		return nil, err
+	}
+	return answer, nil
+}
+
+// JobsSize: Get the memory, CPU and timeout that the attempts of the last two weeks suggest for a job, with the evidence. GET /api/v1/jobs/{ref}/size
+func (c *Client) JobsSize(ctx context.Context, ref string, options ...Option) (*JobSize, error) {
+	answer := new(JobSize)
+	if err := c.call(ctx, "GET", "/api/v1/jobs/"+url.PathEscape(ref)+"/size", nil, answer, options); err != nil {
 		return nil, err
 	}
 	return answer, nil
@@ -3351,7 +3630,7 @@ func (c *Client) UsersCreateUser(ctx context.Context, body NewUser, options ...O
 	return answer, nil
 }
 
-// UsersChangeUser: Change the role or the display name of a user. A new role applies to all its tokens at once. PATCH /api/v1/users/{name}
+// UsersChangeUser: Change role, groups or display name of a user. A change applies to all its tokens at once. PATCH /api/v1/users/{name}
 func (c *Client) UsersChangeUser(ctx context.Context, name string, body UserChange, options ...Option) (*User, error) {
 	answer := new(User)
 	if err := c.call(ctx, "PATCH", "/api/v1/users/"+url.PathEscape(name), body, answer, options); err != nil {

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from past import write_past
+from past import write_dead_letters, write_past
 
 from mainspring import wire
 from mainspring.client import AsyncClient
@@ -120,11 +120,12 @@ async def _set_the_scene(shop: Company, client: AsyncClient, database: Database)
         name: shop.start("worker", "--name", name, *options, MAINSPRING_URL=shop.url, MAINSPRING_TOKEN=token.token)
         for name, options in WORKERS.items()
     }
-    applied = shop.start(
-        "apply", str(HERE / "jobs.yaml"), "--yes", MAINSPRING_URL=shop.url, MAINSPRING_TOKEN=shop.token
-    )
-    if await asyncio.to_thread(applied.wait):
-        raise SystemExit(shop.screen.read_text())
+    for manifest in ("before.yaml", "jobs.yaml"):
+        applied = shop.start(
+            "apply", str(HERE / manifest), "--yes", MAINSPRING_URL=shop.url, MAINSPRING_TOKEN=shop.token
+        )
+        if await asyncio.to_thread(applied.wait):
+            raise SystemExit(shop.screen.read_text())
     await _until_workers(client, len(WORKERS) + 1)
     await write_past(client, database)
     await client.create_job({"name": "ops-migrate-images", "queue": "spare", "retries": {"max": 0},
@@ -132,6 +133,7 @@ async def _set_the_scene(shop: Company, client: AsyncClient, database: Database)
                              "task": {"kind": "shell", "argv": ["sleep", "600"]}})  # fmt: skip
     lost = await client.trigger("ops-migrate-images")
     await _surroundings(client)
+    await write_dead_letters(database)
     await _runs(client)
     await _until_running(client, lost)
     started["spare-1"].send_signal(signal.SIGKILL)

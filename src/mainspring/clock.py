@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
@@ -32,10 +33,11 @@ class DatabaseClock:
     """Database time, extrapolated with the monotonic clock between measurements.
 
     `observe` takes a database instant and the monotonic times just before and after the query. The recent
-    measurement with the shortest round trip counts: half of it bounds the error.
+    measurement with the shortest round trip counts: half of it bounds the error. `monotonic` is this process's clock.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, monotonic: Callable[[], float] | None = None) -> None:
+        self._monotonic = monotonic or SystemClock().monotonic
         self._offset_ms: float | None = None
         self._error_ms = float("inf")
         self._measured_at = 0.0
@@ -58,10 +60,10 @@ class DatabaseClock:
     def now_ms(self) -> float:
         if self._offset_ms is None:
             raise RuntimeError("database time was never measured")
-        return time.monotonic() * 1000 + self._offset_ms
+        return self._monotonic() * 1000 + self._offset_ms
 
     def monotonic(self) -> float:
-        return time.monotonic()
+        return self._monotonic()
 
     def skew_s(self) -> float:
         """Return the seconds by which this machine's wall clock is ahead of the database."""

@@ -37,6 +37,8 @@ _SOMEWHERE = re.compile(r"\A\$\.(\w+)\[\.\.\.\]")
 _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
 _NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
 _INTEGER = re.compile(rb"(?<![\d.eE+-])-?+\d{%d,}+(?![.eE])" % INTEGER_DIGITS)
+SMALL_BODY = 65_536
+"""Bytes up to which a body may be split into parts."""
 _DIGITS = bytes(48 if 48 <= byte <= 57 else 32 for byte in range(256))
 _LONG_DIGITS = b"0" * INTEGER_DIGITS
 _NOT_BRACKETS = bytes(byte for byte in range(256) if byte not in b"[]{}")
@@ -117,15 +119,23 @@ def _values(body: bytes) -> int:
     count = body.count(b",") + body.count(b"[") + body.count(b"{")
     if count <= len(body) // 6:
         return count
-    bare = _STRING.sub(b"", body)
+    bare = _without_strings(body)
     return bare.count(b",") + bare.count(b"[") + bare.count(b"{")
+
+
+def _without_strings(body: bytes) -> bytes:
+    """Return a JSON text without its strings."""
+    # Splitting takes a sixth of the time of the pattern, and 40 bytes for each quotation mark.
+    if len(body) <= SMALL_BODY and b"\\" not in body:
+        return b"".join(body.split(b'"')[::2])
+    return _STRING.sub(b"", body)
 
 
 def depth(body: bytes) -> int:
     """Return the nesting depth without decoding, so that a deeply nested body is rejected before it is parsed."""
     if body.count(b"[") + body.count(b"{") <= MAX_DEPTH:
         return 0
-    brackets = _STRING.sub(b"", body).translate(_ROUND, _NOT_BRACKETS)
+    brackets = _without_strings(body).translate(_ROUND, _NOT_BRACKETS)
     levels = 0
     while b"()" in brackets and levels <= MAX_DEPTH:  # removes the innermost pairs, one level per pass
         brackets = brackets.replace(b"()", b"")

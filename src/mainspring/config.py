@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from mainspring.domain.costs import ALWAYS, NO_PRICES, Prices, PriceWindows
 from mainspring.domain.errors import Invalid
 from mainspring.domain.issuer import Issuer
 
@@ -17,23 +18,32 @@ PREFIX = "MAINSPRING_"
 ARTIFACT_STORE = ".mainspring/artifacts"
 ENVIRONMENT = (
     "MAINSPRING_ALLOW_NET",
+    "MAINSPRING_ARCHIVE_AFTER",
+    "MAINSPRING_ARCHIVE_URL",
     "MAINSPRING_ARTIFACT_STORE",
     "MAINSPRING_BUS",
     "MAINSPRING_CONFIG",
     "MAINSPRING_CONNECTIONS_PER_ADDRESS",
+    "MAINSPRING_CACHE",
     "MAINSPRING_COORDINATOR",
     "MAINSPRING_DATABASE_URL",
     "MAINSPRING_DATABASE_URL_FILE",
+    "MAINSPRING_DELAYS",
+    "MAINSPRING_DIRECT_DATABASE_URL",
+    "MAINSPRING_DIRECT_DATABASE_URL_FILE",
     "MAINSPRING_ENGINE",
+    "MAINSPRING_FIRE_LOCK",
     "MAINSPRING_HEALTH_HOST",
     "MAINSPRING_HEALTH_PORT",
     "MAINSPRING_HOST",
     "MAINSPRING_ISSUER_FILE",
+    "MAINSPRING_KEEP_ARCHIVE",
     "MAINSPRING_KEEP_DEAD_LETTERS",
     "MAINSPRING_KEEP_HISTORY",
     "MAINSPRING_KEEP_OUTPUT",
     "MAINSPRING_KEEP_RUNS",
     "MAINSPRING_LOG",
+    "MAINSPRING_OTLP_ENDPOINT",
     "MAINSPRING_PASS_ENV",
     "MAINSPRING_PG_AS",
     "MAINSPRING_PG_BIN",
@@ -41,6 +51,11 @@ ENVIRONMENT = (
     "MAINSPRING_POLL",
     "MAINSPRING_PORT",
     "MAINSPRING_RATE_LIMIT",
+    "MAINSPRING_RATE_LIMITER",
+    "MAINSPRING_REPLICA_MAX_LAG",
+    "MAINSPRING_REPLICA_URL",
+    "MAINSPRING_REPLICA_URL_FILE",
+    "MAINSPRING_RESULTS",
     "MAINSPRING_ROLES",
     "MAINSPRING_SCHEDULE_QUOTA",
     "MAINSPRING_SECRET_KEY",
@@ -48,6 +63,8 @@ ENVIRONMENT = (
     "MAINSPRING_SECRET_PROVIDERS",
     "MAINSPRING_SERVER_DATABASE_URL",
     "MAINSPRING_SERVER_DATABASE_URL_FILE",
+    "MAINSPRING_PRICES",
+    "MAINSPRING_PRICE_WINDOWS",
     "MAINSPRING_PUBLIC_URL",
     "MAINSPRING_STREAMS_PER_TOKEN",
     "MAINSPRING_TENANT_DATABASE_URL",
@@ -57,9 +74,15 @@ ENVIRONMENT = (
     "MAINSPRING_TLS_KEY",
     "MAINSPRING_TOKEN",
     "MAINSPRING_TOKEN_FILE",
+    "MAINSPRING_TRACE_URL",
     "MAINSPRING_TRUSTED_PROXY",
     "MAINSPRING_URL",
     "MAINSPRING_WATCH_ROOT",
+    "MAINSPRING_EVENTS",
+    "MAINSPRING_EVENTS_WAITING",
+    "MAINSPRING_QUEUE",
+    "MAINSPRING_KAFKA_TRIGGERS",
+    "MAINSPRING_TRIGGER_TOPIC",
 )
 ENVIRONMENT_ONLY = {
     "MAINSPRING_URL": "Address of the server, for the CLI, the SDK and workers.",
@@ -79,6 +102,9 @@ class ServeConfig:
 
     database_url: str
     tenant_database_url: str | None = None  # of a role that sees one tenant at a time; None: requests use database_url
+    direct_database_url: str | None = None  # for what needs a session; None: database_url keeps sessions
+    replica_url: str | None = None  # a standby that answers lists, history and statistics
+    replica_max_lag_s: float = 5.0
     roles: tuple[Role, ...] = ROLES
     host: str = "127.0.0.1"
     port: int | None = None  # None: PORT for a process with the API, no HTTP otherwise
@@ -90,12 +116,16 @@ class ServeConfig:
     keep_runs_s: float = 90 * 86_400.0
     keep_history_s: float = 90 * 86_400.0
     keep_output_s: float = 30 * 86_400.0
+    archive_url: str | None = None  # None: old history and output are deleted, not archived
+    archive_after_s: float = 30 * 86_400.0
+    keep_archive_s: float | None = None  # None: unlimited
     artifact_store: str = ARTIFACT_STORE
     artifact_bytes: int = 1 << 30
     artifact_kept_s: float = 30 * 86_400.0
     allow_net: tuple[str, ...] = ()
     apprise: bool = False
     public_url: str = ""  # address of the web UI for links in notifications; empty: no links
+    trace_url: str = ""  # address of a trace in a tracing UI, with {trace_id}; empty: no links
     rate_limit: float = 10_000.0  # requests per second and token; 0: unlimited
     schedule_quota: int = 100_000  # schedules that a token may create per hour; 0: unlimited
     trusted_proxies: tuple[str, ...] = ()  # networks whose X-Forwarded-For and X-Forwarded-Proto count
@@ -110,6 +140,19 @@ class ServeConfig:
     streams_per_token: int = 100  # live streams open at once; 0: unlimited
     bus: str | None = None  # URL of the engine that carries wake-ups; None: PostgreSQL
     watch_roots: tuple[str, ...] = ()  # folders and stores that triggers may watch: PLACE, TENANT=PLACE or *=PLACE
+    cache: str | None = None  # URL of the engine with the cache that api processes share; None: one per process
+    rate_limiter: str | None = None  # URL of the engine that counts requests for all api processes; None: per process
+    delays: str | None = None  # URL of the engine with due instants that were read ahead; None: PostgreSQL
+    fire_lock: str | None = None  # URL of the engine that locks each instant of a schedule; None: shard rows alone
+    prices: Prices = NO_PRICES  # of worker time, for the cost report
+    price_windows: PriceWindows = ALWAYS  # when they differ: for the cost report, and to place flexible jobs
+    otlp_endpoint: str | None = None  # where spans are sent; None: none are made
+    results: str | None = None  # URL of the engine that keeps results while the database is unavailable
+    kafka_triggers: tuple[str, ...] = ()  # clusters whose topics triggers may read: NAME=URL
+    trigger_topics: tuple[str, ...] = ()  # the topics that they may read: [TENANT=]CLUSTER/PATTERN
+    queue: str | None = None  # URL of the engine that carries queued executions; None: PostgreSQL
+    events: str | None = None  # URL of the engine that receives every event of the outbox; None: none does
+    events_waiting: int = 1_000_000  # events kept while that engine is unavailable
     coordinator: str | None = None  # URL of the engine that knows which schedulers are alive; None: PostgreSQL
 
 

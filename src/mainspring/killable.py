@@ -132,7 +132,8 @@ class KillableFunction:
             process.wait()
             for pipe in (process.stdin, process.stdout):
                 if pipe is not None:
-                    pipe.close()
+                    with contextlib.suppress(BrokenPipeError):  # of a request that it has not read
+                        pipe.close()
 
 
 def read_exactly(descriptor: int, size: int) -> bytes:

@@ -162,9 +162,10 @@ async def test_the_heartbeat_of_a_shard(rig: Rig) -> None:
     ("rule", "fine", "ill"),
     [
         ("shard_too_large", {"shard_jobs": 500_000}, {"shard_jobs": 500_001}),
-        ("scheduling_slow", {"scheduling_p95_s": 0.1}, {"scheduling_p95_s": 0.25}),
+        ("scheduling_slow", {"scheduling_p95_s": 0.1}, {"scheduling_p95_s": 0.101}),
         ("clock_skewed", {"clock_skew_s": -1.0}, {"clock_skew_s": -1.1}),
         ("result_lag", {"results_pending": 5_000}, {"results_pending": 5_001}),
+        ("result_lag", {"results_streamed": 5_000}, {"results_pending": 1, "results_streamed": 5_000}),
         ("stale_results", {"settled": 9_900, "stale": 100}, {"settled": 9_890, "stale": 110}),
     ],
 )
@@ -223,6 +224,21 @@ async def test_a_clock_that_is_off_is_measured_alerted_on_and_harmless(
         await step(scheduler)
         await scheduler.drain()
     assert [at for at, _, _ in await ledger(database, "minutely")] == [60, 120, 180]
+
+
+async def test_an_engine_that_a_process_has_lost(rig: Rig) -> None:
+    await rig.process_says(**{"engine:bus:redis": 1.0, "engine:cache:redis": 1.0})
+    await rig.look()
+    assert await rig.fires() == set()
+    for _ in range(4):
+        await rig.process_says(**{"engine:bus:redis": 1.0, "engine:cache:redis": 0.0})
+        await rig.look(seconds=15)
+    assert await rig.fires() == {"engine_lost"}
+    alert = (await rig.alerts())["engine_lost"]
+    assert alert.value == 1 and "has no connection to redis (cache): each api process uses its own" in alert.summary
+    await rig.process_says(**{"engine:bus:redis": 1.0, "engine:cache:redis": 1.0})
+    await rig.look()
+    assert await rig.fires() == set()
 
 
 @pytest.mark.requirement(122)
@@ -358,7 +374,7 @@ async def test_a_run_that_has_not_succeeded_within_its_sla(rig: Rig) -> None:
     assert await rig.fires() == set(), "what has ended is late no more"
 
 
-@pytest.mark.requirement(112)
+@pytest.mark.requirement(112, 122)
 async def test_the_share_of_runs_within_their_sla(rig: Rig) -> None:
     bench = runs.RunBench(rig.bench.database)
     await bench.apply("flow", {"one": {}}, sla="10m")
@@ -393,6 +409,24 @@ async def test_a_channel_that_fails(rig: Rig) -> None:
     firing = await rig.alerts()
     assert set(firing) == {"channel_failing"} and firing["channel_failing"].key == "hook"
     await rig.execute("UPDATE channels SET failing_since = NULL")
+    await rig.look(seconds=1)
+    assert await rig.fires() == set()
+
+
+async def test_messages_that_wait_for_a_trigger(rig: Rig) -> None:
+    await rig.execute(
+        "INSERT INTO triggers (trigger_id, tenant_id, name, kind, job, spec, created_by)"
+        " VALUES ('00000000-0000-0000-0000-000000000001', 1, 'orders', 'topic', 'ship', '{}', 'test')"
+    )
+    await rig.execute(
+        "INSERT INTO trigger_watches (trigger_id, tenant_id, lag)"
+        " VALUES ('00000000-0000-0000-0000-000000000001', 1, 10001)"
+    )
+    await rig.look()
+    await rig.look(seconds=61)
+    firing = await rig.alerts()
+    assert set(firing) == {"topic_lag"} and firing["topic_lag"].key == "orders"
+    await rig.execute("UPDATE trigger_watches SET lag = 10000")
     await rig.look(seconds=1)
     assert await rig.fires() == set()
 

@@ -23,7 +23,7 @@ from tests.support.api_tokens import Issue
 from tools.openapi import DOCUMENT, text
 
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
-SCOPES = ("read", "write", "operate", "tokens", "worker", "secrets", "admin", "cluster")
+SCOPES = ("read", "write", "operate", "exceed", "tokens", "worker", "secrets", "admin", "cluster")
 FOREIGN: list[dict[str, str]] = [
     {},
     {"Accept": "text/html"},

@@ -89,6 +89,7 @@ async def test_everything_that_changes_is_audited(cluster: Cluster, walk: Walk) 
     # Of pages, see tests/web; of workflows as needed jobs, tests/intake: test_audit.py, test_submissions.py; of
     # secrets that attempts get, tests/api/test_secret_use.py.
     elsewhere = {"execution.requeue", "execution.reject", "secret.use"}
+    elsewhere |= {"duration.approve", "duration.revoke"}  # by somebody else: test_duration_requests.py
     elsewhere |= {"browser_session.begin", "login.fail", "request.deny"}  # test_audit_chain.py
     assert told | elsewhere >= {a for a in ACTIONS if not a.startswith("workflow.")}
 
@@ -241,6 +242,14 @@ async def _tenants(walk: Walk) -> None:
     await walk.does("tenant.resume", "POST", "/tenants/{name}/resume", "acme")
     await walk.does("tenant.suspend", "POST", "/tenants/{name}/suspend", "acme", body={"reason": "r"}, reason="r")
     await walk.does("tenant.delete", "DELETE", "/tenants/{name}", "acme")
+    async with walk.cluster.database.connection() as connection:
+        own = await connection.fetch(
+            "SELECT action, actor, reason FROM audit JOIN tenants USING (tenant_id)"
+            " WHERE tenants.name LIKE 'acme [deleted%' AND action LIKE 'tenant.%' ORDER BY audit_id"
+        )
+    expected = ["create", "edit", "suspend", "resume", "suspend", "delete"]
+    assert [row["action"] for row in own] == [f"tenant.{action}" for action in expected]
+    assert {row["actor"] for row in own} == {"test admin"} and own[2]["reason"] == "r"
 
 
 async def _secrets(walk: Walk) -> None:
@@ -268,6 +277,17 @@ async def _triggers(walk: Walk) -> None:
     await walk.does("trigger.delete", "DELETE", one, "push")
 
 
+async def _durations(walk: Walk) -> None:
+    await walk.does("queue.change", "PATCH", "/queues/{name}", "quick", body={"max_duration_s": 60})
+    path, body = "/duration-requests", {"job": "a", "queue": "quick", "timeout": "2h", "reason": "r"}
+    made = await walk.does("duration.request", "POST", path, body=body, reason="r")
+    assert (await walk.entry()).details == {"queue": "quick", "timeout": "2h"}
+    await walk.does("duration.withdraw", "POST", path + "/{ref}/withdraw", made["request_id"])
+    made = await walk.does("duration.request", "POST", path, body=body, reason="r")
+    no = {"approved": False, "note": "n"}
+    await walk.does("duration.refuse", "POST", path + "/{ref}/decide", made["request_id"], body=no, reason="n")
+
+
 async def _settings(walk: Walk) -> None:
     await walk.does("calendar.write", "PUT", "/calendars/{name}", "days", body={"dates": ["2030-01-01"]})
     await walk.does("calendar.write", "PUT", "/calendars/{name}", "days", body={"dates": ["2030-01-01"]}, entries=0)
@@ -279,6 +299,7 @@ async def _settings(walk: Walk) -> None:
     assert (await walk.entry()).details == {"changes": {"cap": [None, 3]}}
     await walk.does("queue.change", "PATCH", "/queues", body={"min_isolation": "process"})
     assert (await walk.entry()).details == {"changes": {"min_isolation": ["none", "process"]}}
+    await _durations(walk)
     async with walk.cluster.worker(name="drained", queues=("nothing",)):
         await walk.does("worker.drain", "POST", "/workers/{name}/drain", "drained", body={"reason": "r"}, reason="r")
         await walk.does("worker.drain", "POST", "/workers/{name}/drain", "drained", body={}, entries=0)

@@ -329,12 +329,13 @@ async def unwritten(cluster: Cluster, _jobs: None) -> AsyncIterator[None]:
 
 async def everything(database: Database) -> dict[str, str | None]:
     """A digest of the rows of each table, of the order of edits for shards (leases go on by themselves, and so does
-    what the server measures and judges)."""
+    what the server measures, judges and records of refusals)."""
     async with database.connection() as connection:
         tables = await connection.fetch(
             "SELECT relname FROM pg_class WHERE relnamespace = 'mainspring'::regnamespace"
-            " AND relkind IN ('r', 'p') AND NOT relispartition AND relname NOT IN ('measurements', 'alerts')"
-            " AND relname NOT LIKE 'audit%' ORDER BY 1"  # refusals are recorded a little later
+            " AND relkind IN ('r', 'p') AND NOT relispartition"
+            " AND relname NOT IN ('measurements', 'alerts', 'rollup_progress')"
+            " AND relname NOT LIKE 'queue_sample%' AND relname NOT LIKE 'audit%' ORDER BY 1"
         )
         found = {}
         for (table,) in tables:

@@ -11,6 +11,7 @@ from datetime import UTC, date, datetime, timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
+import asyncpg
 import httpx2
 import msgspec
 import pytest
@@ -22,7 +23,9 @@ from mainspring.client import AsyncClient
 from mainspring.domain.alert import Rule
 from mainspring.domain.trigger import CompletionSource
 from mainspring.domain.watch import FilesSource
+from mainspring.store import jobs
 from mainspring.store.db import Database
+from mainspring.views import refs
 from mainspring.web.app import every_page
 from tests.conftest import Cluster, started
 from tests.support.database_roles import server_urls
@@ -43,15 +46,20 @@ VOLATILE = {
     "outbox",
     "deliveries",
     "queue_samples",
+    "job_rollups",
+    "queue_rollups",
+    "audit_heads",
+    "trigger_watches",
 }
-"""Tables that change by themselves, with heartbeats, uses of credentials, attempts to deliver and samples of queues."""
+"""Tables that the engine changes: heartbeats, use of credentials, deliveries, samples, rollups, heads, watches."""
 MOST_REFS = 6
 TABLES = {
     "jobs": ("jobs",), "workflows": ("jobs",), "executions": ("executions", "history"), "runs": ("runs",),
     "backfills": ("backfills",), "dead-letters": ("dead_letters",), "failures": ("dead_letters",),
     "calendars": ("calendars",), "blackouts": ("blackouts",), "channels": ("channels",), "silences": ("silences",),
     "alert-rules": ("alert_rules",), "reservations": ("reservations",), "workers": ("sessions", "workers"),
-    "tokens": ("tokens",), "users": ("principals",), "roles": ("roles",), "browser-sessions": ("tokens",),
+    "duration-requests": ("duration_requests",), "tokens": ("tokens",), "users": ("principals",), "roles": ("roles",),
+    "browser-sessions": ("tokens",),
 }  # fmt: skip
 """The tables whose ids and names a path may contain, by a part of the path."""
 _PART = re.compile(r"\{\w+\}")
@@ -132,6 +140,40 @@ async def victim(cluster: Cluster) -> AsyncIterator[Victim]:
             await connection.execute(
                 "INSERT INTO tenant_output (tenant_id, day, bytes) VALUES ($1, '2026-01-01', 5)", number
             )
+            await connection.execute("INSERT INTO tenant_retention (tenant_id, day) VALUES ($1, '2026-01-01')", number)
+            await connection.execute(
+                "INSERT INTO trigger_positions (trigger_id, topic_key, part, tenant_id, next_offset)"
+                " SELECT trigger_id, $2, 0, tenant_id, 5 FROM triggers WHERE tenant_id = $1 AND kind = 'files'",
+                number,
+                named("topic"),
+            )
+            await connection.execute(
+                "INSERT INTO event_outbox (event_id, tenant_id, event, key, body)"
+                " VALUES (gen_random_uuid(), $1, 'execution.failed', $2, '{}')",
+                number,
+                named("key"),
+            )
+            await connection.execute(
+                "INSERT INTO job_usage (job_id, day, tenant_id, attempts, cpu_ms, wall_ms, cores_max, memory_max)"
+                " SELECT job_id, db_now()::date, tenant_id, 1, 1, 1, 1, 1 FROM jobs WHERE tenant_id = $1",
+                number,
+            )
+            await connection.execute(
+                "WITH day AS (INSERT INTO archive_days (parent, day, state, write_id, written_at)"
+                " VALUES ('history', '2026-01-01', 'written', gen_random_uuid(), db_now()) RETURNING parent, day)"
+                " INSERT INTO archives (name, parent, day, tenant_id, content, rows, bytes, sha256, first_id, last_id)"
+                " SELECT $2, parent, day, $1, parent, 1, 1, '', gen_random_uuid(), gen_random_uuid() FROM day",
+                number,
+                named("archive"),
+            )
+            for rollups in ("job_rollups (job_id, ", "queue_rollups ("):
+                await connection.execute(
+                    f"INSERT INTO {rollups}at, queue, tenant_id, succeeded, failed, cancelled, skipped, duration_ms,"
+                    f" wait_ms, buckets, counts) SELECT {'gen_random_uuid(), ' if 'job_id' in rollups else ''}"
+                    " date_trunc('hour', db_now()), $2, $1, 1, 0, 0, 0, 1, 1, '{1}', '{1}'",
+                    number,
+                    named("queue"),
+                )
         assert client.server.token is not None
         await cluster.context.auth.cookie_for_token(client.server.token)
         await _collect(cluster, found)
@@ -172,7 +214,9 @@ async def _definitions(client: AsyncClient) -> None:
     )
     await client.put_alert_rule(named("rule"), Rule(condition="dead_letters", threshold=7))
     await client.add_silence(wire.NewSilence(matchers={"job": named("*")}, end_at=soon, reason=named("quiet")))
-    await client.set_queue(named("queue"), {"cap": 5})
+    await client.set_queue(named("queue"), {"cap": 5, "max_duration_s": 60})
+    longer = wire.NewDurationRequest(job=named("works"), queue=named("queue"), timeout="2h", reason=named("long"))
+    await client.request_duration(longer)
     kept = wire.NewReservation(name=named("kept"), start_at=soon, end_at=soon + timedelta(hours=1), anyway=True)
     await client.add_reservation(kept)
     await client.write_role(named("role"), wire.RoleSpec(scopes=["read"]))
@@ -322,8 +366,48 @@ async def test_no_page_shows_another_tenant(cluster: Cluster, victim: Victim, pr
     assert [o for o in opened if not o[0].startswith("/queues/")] == []
 
 
+WATCH_WRITES = """
+CREATE TABLE probed_writes (relation text, writer text, tenant int);
+CREATE FUNCTION note_write() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path = mainspring AS $$
+BEGIN
+    INSERT INTO probed_writes
+    VALUES (TG_TABLE_NAME, session_user, (coalesce(to_jsonb(NEW), to_jsonb(OLD)) ->> 'tenant_id')::int);
+    RETURN NULL;
+END $$;
+DO $$
+DECLARE found record;
+BEGIN
+    FOR found IN SELECT c.relname FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid
+        WHERE a.attname = 'tenant_id' AND c.relkind IN ('r', 'p') AND NOT c.relispartition
+          AND c.relnamespace = 'mainspring'::regnamespace AND c.relname <> 'probed_writes'
+    LOOP
+        EXECUTE format('CREATE TRIGGER noted AFTER INSERT OR UPDATE OR DELETE ON %I'
+                       ' FOR EACH ROW EXECUTE FUNCTION note_write()', found.relname);
+    END LOOP;
+END $$
+"""
+
+
+@pytest.fixture
+async def writes(database_url: str) -> AsyncIterator[asyncpg.Connection[Any]]:
+    """A connection of the owner, to a table that gets the role and the tenant of every row that is written."""
+    owner: asyncpg.Connection[Any] = await asyncpg.connect(database_url, server_settings={"search_path": "mainspring"})
+    await owner.execute(WATCH_WRITES)
+    yield owner
+    await owner.execute("DROP FUNCTION note_write CASCADE; DROP TABLE probed_writes")
+    await owner.close()
+
+
+async def written_by_requests(writes: asyncpg.Connection[Any]) -> list[tuple[str, int]]:
+    """The tables, and the tenants of the rows, that connections of requests wrote; the engine has another role."""
+    sql = "SELECT DISTINCT relation, tenant FROM probed_writes WHERE writer = 'mainspring_tenant' ORDER BY 1, 2"
+    return [(row["relation"], row["tenant"]) for row in await writes.fetch(sql)]
+
+
 @pytest.mark.requirement(139)
-async def test_no_request_changes_another_tenant(cluster: Cluster, victim: Victim, prober: AsyncClient) -> None:
+async def test_no_request_changes_another_tenant(
+    cluster: Cluster, victim: Victim, prober: AsyncClient, writes: asyncpg.Connection[Any]
+) -> None:
     """Every verb with every foreign reference: 404, or refused for its body; and no row of the tenant changes."""
     before = await _rows(cluster, victim.tenant)
     headers = {"Authorization": f"Bearer {prober.server.token}"}
@@ -338,6 +422,8 @@ async def test_no_request_changes_another_tenant(cluster: Cluster, victim: Victi
                     passed.append((e.method, path, answer.status_code))
                 assert not leaks(answer.text, victim, ref), (e.method, path, answer.text)
     assert passed == []
+    by_requests = await written_by_requests(writes)
+    assert by_requests and [relation for relation, tenant in by_requests if tenant == victim.tenant] == []
     after = await _rows(cluster, victim.tenant)
     changed = [table for table in before if table not in VOLATILE and before[table] != after[table]]
     assert changed == []
@@ -382,9 +468,12 @@ async def test_the_database_hides_another_tenant_from_reads(victim: Victim, misd
 
 @pytest.mark.requirement(139)
 async def test_the_database_protects_another_tenant_from_writes(
-    cluster: Cluster, victim: Victim, misdirected: httpx2.AsyncClient
+    cluster: Cluster, victim: Victim, misdirected: httpx2.AsyncClient, writes: asyncpg.Connection[Any]
 ) -> None:
+    """No request writes a row of the tenant, of any table; what changes is changed by the role of the engine."""
     before = await _rows(cluster, victim.tenant)
+    async with cluster.database.of(victim.tenant).connection() as connection:
+        await connection.execute("UPDATE jobs SET name = name")  # of the other tenant: shows that writes are noted
     passed = []
     for e in endpoints():
         if e.method == "GET" or e.scope in ("cluster", "worker") or not _PART.search(e.path):
@@ -397,6 +486,9 @@ async def test_the_database_protects_another_tenant_from_writes(
             if answer.status_code not in (404, 422, 500):  # 500: the database refused a row of another tenant
                 passed.append((e.method, path, answer.status_code))
     assert passed == []
+    by_requests = await written_by_requests(writes)
+    assert "jobs" in {relation for relation, _ in by_requests}
+    assert [relation for relation, tenant in by_requests if tenant == victim.tenant] == []
     after = await _rows(cluster, victim.tenant)
     recorded = [entry for entry in after.pop("audit") if entry not in before["audit"]]
     assert [entry for entry in recorded if entry["action"] not in OBSERVED] == []
@@ -404,11 +496,50 @@ async def test_the_database_protects_another_tenant_from_writes(
     assert [table for table in changed if table not in VOLATILE | OF_EXECUTIONS] == []
 
 
+@pytest.mark.requirement(139)
+async def test_no_submission_starts_a_job_of_another_tenant(
+    cluster: Cluster, victim: Victim, prober: AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Submissions of all tenants are inserted together. Without the API's filter, the statement refuses the job."""
+    job_row, find_jobs = refs.job_row, jobs.find_jobs
+    reads: list[int] = []
+
+    async def unfiltered_row(database: Database, ref: str, *, tenant: int) -> Any:
+        reads.append(tenant)
+        return await job_row(cluster.database, ref, tenant=victim.tenant)
+
+    async def unfiltered_jobs(connection: Any, *, tenant: int, **asked: Any) -> Any:
+        reads.append(tenant)
+        return await find_jobs(connection, tenant=victim.tenant, **asked)
+
+    monkeypatch.setattr(refs, "job_row", unfiltered_row)
+    monkeypatch.setattr(jobs, "find_jobs", unfiltered_jobs)
+    name = named("late")
+    headers = {"Authorization": f"Bearer {prober.server.token}"}
+    async with httpx2.AsyncClient(base_url=cluster.url, headers=headers, trust_env=False, timeout=30) as http:
+        for path, body, more in (
+            (f"/api/v1/jobs/{name}/trigger", {}, {}),
+            (f"/api/v1/jobs/{name}/trigger", {}, {"Idempotency-Key": "k"}),
+            (f"/api/v1/jobs/{name}/trigger", {"reason": "r"}, {}),
+        ):
+            before = len(reads)
+            answer = await http.post(path, json=body, headers=more)
+            assert answer.status_code == 404 and len(reads) > before, (path, body, more, answer.text)
+        before = len(reads)
+        answer = await http.post("/api/v1/executions:batch", json={"items": [{"job": name}, {"job": name, "key": "k"}]})
+        assert len(reads) > before, "the filter that this test removes is used"
+        assert [item["status"] for item in answer.json()["items"]] == [404, 404]
+    async with cluster.database.connection() as connection:
+        mixed = "SELECT count(*) FROM all_executions e JOIN jobs j USING (job_id) WHERE e.tenant_id <> j.tenant_id"
+        assert await connection.fetchval(mixed) == 0
+
+
 OF_EXECUTIONS = {
-    "alerts", "attempts", "backfills", "channels", "dead_letters", "executions", "history", "idempotency_keys",
-    "job_needs", "log_chunks", "run_steps", "runs", "trigger_deliveries",
+    "alerts", "attempts", "audit_chain", "audit_chains", "audit_pending", "backfills", "channels", "dead_letters",
+    "executions", "history", "idempotency_keys", "job_needs", "log_chunks", "run_steps", "runs", "trigger_deliveries",
+    "trigger_starts",
 }  # fmt: skip
-"""Tables that executions and deliveries may change meanwhile; a request that did would have left an audit entry."""
+"""Tables that the engine may change meanwhile. That no request did is seen by the role that wrote."""
 OBSERVED = {"browser_session.begin", "request.deny", "secret.use"}
 """Entries of the audit log that record no change: they may be written a little after what they record."""
 OF_THE_ENGINE = ("/metrics", "/api/v1/doctor", "/api/v1/system/shards", "/api/v1/whoami")

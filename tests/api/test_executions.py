@@ -11,7 +11,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import httpx2
 import pytest
@@ -19,11 +19,12 @@ import pytest
 from mainspring import wire
 from mainspring.api import live
 from mainspring.client import AsyncClient
+from mainspring.clock import instant, whole_millis
 from mainspring.domain.errors import Conflict, Invalid, NotFound
 from mainspring.worker.executors import shell
 from tests.conftest import Cluster
-from tests.support.api_jobs import ONCE, noop, output, script
-from tests.support.processes import alive, until
+from tests.support.api_jobs import ONCE, named, noop, output, script
+from tests.support.processes import alive, until, until_async
 
 
 async def run(client: AsyncClient, spec: dict[str, Any], request: wire.RunNow | None = None) -> wire.Execution:
@@ -144,6 +145,27 @@ async def test_a_failing_task_is_tried_again_until_it_succeeds(
     assert pauses[0] >= 0.1 and pauses[1] >= 0.2, "never before its time"
 
 
+@pytest.mark.requirement(54)
+async def test_the_retry_policy_of_a_job_overrides_the_defaults(cluster: Cluster, client: AsyncClient) -> None:
+    """None, two with a cap under the base's double, and as many as the default says, whose first is a minute away."""
+    async with cluster.worker():
+        none = await run(client, script("exit 1", retries={"max": 0}))
+        two = await run(client, script("exit 1", retries={"max": 2, "base": "1s", "cap": "1s", "jitter": "none"}))
+        job = await client.create_job(named(task={"kind": "shell", "argv": ["false"]}, retries={"jitter": "none"}))
+        made = await client.trigger(job.name)
+
+        async def waits() -> bool:
+            return (await client.execution(made.execution_id)).state == "waiting"
+
+        await until_async("the default's first retry", waits, within_s=20)
+    assert (none.state, len(none.attempts)) == ("failed", 1)
+    assert (two.state, len(two.attempts)) == ("failed", 3)
+    assert two.attempts[1].started_at - two.attempts[0].ended_at >= timedelta(seconds=1)
+    assert two.attempts[2].started_at - two.attempts[1].ended_at >= timedelta(seconds=1)
+    first = await client.execution(made.execution_id)
+    assert timedelta(seconds=59) < first.due_at - first.attempts[0].ended_at <= timedelta(seconds=61)
+
+
 # Submitting --------------------------------------------------------------------------------------------
 
 
@@ -227,6 +249,51 @@ async def test_each_item_of_a_batch_has_its_own_answer(client: AsyncClient) -> N
     assert len((await client.history(one.name)).items) == 2
 
 
+async def test_the_items_of_a_large_batch_become_the_executions_they_ask_for(client: AsyncClient) -> None:
+    named = [await client.create_job(noop(priority=priority)) for priority in (2, 9)]
+    soon, late = datetime(2093, 1, 1, tzinfo=UTC), datetime(2094, 1, 1, 0, 0, 0, 5000, tzinfo=UTC)
+    nominal = datetime(2020, 2, 2, tzinfo=UTC)
+    items = [
+        wire.BatchItem(
+            job="nowhere" if n == 7 else named[n % 2].name if n % 3 else str(named[n % 2].job_id),
+            at=(None, soon, late, nominal)[n % 4],
+            fire_at=nominal if n % 5 == 0 else None,
+            params={"n": n} if n % 3 == 0 else None,
+        )
+        for n in range(120)
+    ]
+    answer = await client.submit(items)
+    assert [n for n, item in enumerate(answer.items) if item.status != 201] == [7]
+    for n, (item, made) in enumerate(zip(items, answer.items, strict=True)):
+        if made.execution_id is None:
+            continue
+        found = await client.execution(made.execution_id)
+        assert (found.job_id, found.priority, found.params) == (named[n % 2].job_id, (2, 9)[n % 2], item.params)
+        waits = item.at in (soon, late)
+        assert (found.state, found.queued_at is None) == (("waiting", True) if waits else ("queued", False))
+        assert found.due_at == (item.at if waits else instant(whole_millis(found.queued_at or soon)))
+        assert found.fire_at == (item.fire_at or found.due_at)
+    ids = [
+        made.execution_id
+        for item, made in zip(items, answer.items, strict=True)
+        if item.at is None and made.execution_id
+    ]
+    assert ids == sorted(ids), "executions that are due together keep the order of the batch"
+    for job in named:
+        await client.delete_job(job.name)
+
+
+async def test_a_large_batch_wakes_waiting_workers(cluster: Cluster, client: AsyncClient) -> None:
+    job = await client.create_job(noop())
+    async with cluster.worker():
+        first = await client.trigger(job.name)
+        await client.wait(first.execution_id, timeout_s=20)
+        answer = await client.submit([wire.BatchItem(job=job.name) for _ in range(60)])
+        for item in answer.items:
+            assert item.execution_id is not None
+            assert (await client.wait(item.execution_id, timeout_s=20)).state == "succeeded"
+
+
 async def test_a_full_batch_is_taken_whole_and_one_more_is_refused(client: AsyncClient) -> None:
     job = await client.create_job(noop())
     items = [wire.BatchItem(job=job.name) for _ in range(1000)]
@@ -274,6 +341,10 @@ async def test_an_execution_is_found_by_the_beginning_of_its_id(client: AsyncCli
     assert ambiguous.value.code == "ambiguous_id"
     with pytest.raises(NotFound):
         await client.execution("00000000")
+    beyond = UUID(int=2**128 - 1)  # its time is beyond the range of datetime
+    for missing in (client.execution(beyond), client.logs(beyond), client.events(beyond)):
+        with pytest.raises(NotFound):
+            await missing
 
 
 async def test_waiting_ends_when_the_execution_does(

@@ -32,6 +32,8 @@ JOB = "/api/v1/jobs/{ref}"
 LETTERS = "/api/v1/dead-letters"
 NOOP = {"task": {"kind": "noop"}}
 CREATE_NOTHING = [
+    "/api/v1/duration-requests/{ref}/decide",
+    "/api/v1/duration-requests/{ref}/withdraw",
     "/api/v1/backfills/{backfill_id}/cancel",
     "/api/v1/backfills/{backfill_id}/pause",
     "/api/v1/backfills/{backfill_id}/resume",
@@ -189,6 +191,14 @@ async def _(_: Cluster, __: AsyncClient) -> Case:
 async def _(_: Cluster, __: AsyncClient) -> Case:
     body = {"name": f"r-{uuid4().hex[:8]}", "start_at": LATER, "end_at": END, "anyway": True}
     return Case("/api/v1/reservations", body, {**body, "slots": 2}, "reservations")
+
+
+@creates("/api/v1/duration-requests")
+async def _(_: Cluster, client: AsyncClient) -> Case:
+    queue = f"q{uuid4().hex[:8]}"
+    await client.set_queue(queue, {"max_duration_s": 60})
+    body = {"job": f"j-{uuid4().hex[:8]}", "queue": queue, "timeout": "2h", "reason": "r"}
+    return Case("/api/v1/duration-requests", body, {**body, "timeout": "3h"}, "duration_requests")
 
 
 @creates("/api/v1/worker-tokens")

@@ -99,8 +99,10 @@ async def test_create_read_update_delete_and_list(client: AsyncClient) -> None:
 
 
 @pytest.mark.requirement(12)
-async def test_deleting_ends_what_has_not_started_and_keeps_the_history(client: AsyncClient) -> None:
+async def test_deleting_ends_what_has_not_started_and_keeps_the_history(cluster: Cluster, client: AsyncClient) -> None:
     job = await client.create_job(named())
+    async with cluster.worker():
+        ran = await client.wait((await client.trigger(job.name)).execution_id, timeout_s=20)
     queued = await client.trigger(job.name)
     waiting = await client.trigger(job.name, wire.RunNow(at=later()))
     await client.delete_job(job.name)
@@ -108,7 +110,14 @@ async def test_deleting_ends_what_has_not_started_and_keeps_the_history(client: 
         found = await client.execution(execution.execution_id)
         assert found.state == "cancelled"
         assert found.reason is not None and "deleted" in found.reason
-    assert len((await client.history(job.job_id)).items) == 2
+    assert (await client.job(job.job_id)).state == "deleted"
+    made = (await client.history(job.job_id)).items
+    assert {e.execution_id: e.state for e in made} == {
+        ran.execution_id: "succeeded",
+        queued.execution_id: "cancelled",
+        waiting.execution_id: "cancelled",
+    }
+    assert (await client.execution(ran.execution_id)).state == "succeeded", "by its own id too"
 
 
 async def test_a_change_merges_and_a_new_kind_of_schedule_replaces_the_old(client: AsyncClient) -> None:
@@ -193,6 +202,71 @@ async def test_a_trigger_answers_with_its_execution_and_leaves_the_cadence_alone
         "test admin [",
     )
     assert (await client.job(job.name)).next_fire_at == job.next_fire_at
+
+
+@pytest.mark.requirement(9)
+async def test_what_is_triggered_starts_without_waiting_for_the_next_fire(
+    cluster: Cluster, client: AsyncClient
+) -> None:
+    job = await client.create_job(named(schedule={"cron": "0 0 1 1 *"}))
+    before = (await client.fires(job.name, count=3)).fires
+    async with cluster.worker():
+        made = await client.trigger(job.name)
+        done = await client.wait(made.execution_id, timeout_s=20)
+    assert (done.state, done.attempt) == ("succeeded", 1)
+    assert done.started_at is not None and done.started_at < before[0]
+    assert (await client.fires(job.name, count=3)).fires == before
+
+
+@pytest.mark.requirement(6)
+async def test_a_one_time_job_for_yesterday_is_refused(client: AsyncClient, http: httpx2.AsyncClient) -> None:
+    past = {"at": (datetime.now(UTC) - timedelta(days=1)).isoformat()}
+    refused = await http.post("/api/v1/jobs", json=named("yesterday", schedule=past))
+    assert (refused.status_code, refused.json()["code"]) == (422, "past_time")
+    assert refused.json()["errors"][0]["pointer"] == "/schedule/at"
+    assert (await http.get("/api/v1/jobs/yesterday")).status_code == 404, "nothing was created"
+    job = await client.create_job(named(schedule={"at": later().isoformat()}))
+    assert (await http.patch(f"/api/v1/jobs/{job.name}", json={"schedule": past})).status_code == 422
+    assert (await client.job(job.name)).next_fire_at == job.next_fire_at
+
+
+@pytest.mark.requirement(1)
+async def test_a_daily_cron_shows_tomorrow_and_a_bad_one_names_its_field(
+    client: AsyncClient, http: httpx2.AsyncClient
+) -> None:
+    job = await client.create_job(named(schedule={"cron": "0 2 * * *"}))
+    assert job.next_fire_at is not None
+    today = job.created_at.replace(hour=2, minute=0, second=0, microsecond=0)
+    assert job.next_fire_at == (today if job.created_at < today else today + timedelta(days=1))
+    for cron, field in (
+        ("60 2 * * *", "minute"),
+        ("0 24 * * *", "hour"),
+        ("0 2 32 * *", "day of month"),
+        ("0 2 * 13 *", "month"),
+        ("0 2 * * 8", "day of week"),
+    ):
+        refused = await http.post("/api/v1/jobs", json=named("wrong", schedule={"cron": cron}))
+        assert (refused.status_code, refused.json()["code"]) == (422, "bad_cron")
+        (error,) = refused.json()["errors"]
+        assert error["pointer"] == "/schedule/cron" and error["message"].startswith(f"{field} field: "), error
+        assert (await http.get("/api/v1/jobs/wrong")).status_code == 404, "nothing was created"
+
+
+@pytest.mark.requirement(5)
+@pytest.mark.parametrize("after_s", [0, -1, -86_400])
+async def test_an_end_that_is_not_after_its_start_is_refused(
+    client: AsyncClient, http: httpx2.AsyncClient, after_s: int
+) -> None:
+    start = later()
+    window = {"start_at": start.isoformat(), "end_at": (start + timedelta(seconds=after_s)).isoformat()}
+    name = f"backwards-{abs(after_s)}"
+    refused = await http.post("/api/v1/jobs", json=named(name, schedule={"every": 1, **window}))
+    assert (refused.status_code, refused.json()["code"]) == (422, "bad_window")
+    assert refused.json()["errors"][0]["pointer"] == "/schedule/end_at"
+    assert (await http.get(f"/api/v1/jobs/{name}")).status_code == 404, "nothing was created"
+    job = await client.create_job(named(schedule={"every": 1, "start_at": window["start_at"]}))
+    changed = await http.patch(f"/api/v1/jobs/{job.name}", json={"schedule": {"end_at": window["end_at"]}})
+    assert changed.status_code == 422, "nor may an edit"
 
 
 async def test_the_next_fires(client: AsyncClient) -> None:

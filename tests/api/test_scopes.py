@@ -58,6 +58,11 @@ CHANGES = {
         DELETE /api/v1/workflows/{ref}
         POST /api/v1/workflows/{ref}/rollback
         POST /api/v1/workflows/{ref}/run
+        POST /api/v1/duration-requests
+        POST /api/v1/duration-requests/{ref}/withdraw
+    """,
+    "exceed": """
+        POST /api/v1/duration-requests/{ref}/decide
     """,
     "operate": """
         PATCH /api/v1/dead-letters/{ref}
@@ -179,6 +184,7 @@ FORMS = {
         /triggers/{ref}/pause
         /triggers/{ref}/resume
         /triggers/{ref}/rotate
+        /ui/job-preview
         /ui/workflow-preview
         /workflows/new
         /workflows/{ref}/edit
@@ -201,6 +207,9 @@ FORMS = {
         /queues/{ref}/resume
         /workers/{ref}/drain
         /workers/{ref}/resume
+    """,
+    "exceed": """
+        /queues/duration-requests/{ref}
     """,
     "cluster": """
         /settings/tenants/{ref}/resume

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator
 
 import pytest
@@ -34,6 +35,51 @@ async def test_one_command_sets_the_scene(shop: Site) -> None:
     assert jobs["mail-digest"].state == "paused"
     assert all(e.state == "failed" for e in jobs["finance-ledger-export"].last[:5])
     assert any(deadline.state == "missed" for deadline in jobs["data-partner-export"].deadlines)
+
+
+async def test_the_start_page_and_the_list_agree_on_late_jobs(shop: Site) -> None:
+    """The number of the verdict is that of the tab, and each row of the start page is in its list."""
+    async with shop.visitor(viewport={"width": 1440, "height": 900}) as (context, _):
+        page = await context.new_page()
+        await page.goto("/")
+        said = page.locator("h1.verdict").get_by_role("link", name=re.compile(r"^\d+ jobs? late$"))
+        await expect(said).to_have_text("3 jobs late")  # two of them 10 s after they have been queued
+        number = (await said.inner_text()).partition(" ")[0]
+        rows = page.locator("#needs-you li").filter(has=page.get_by_text("Late", exact=True))
+        named = await rows.locator("a.name").all_inner_texts()
+        await page.goto("/jobs?tab=late")
+        await expect(page.get_by_role("link", name=f"Late {number}", exact=True)).to_be_visible()
+        listed = set(await page.locator("tr[id^='j-'] td.name > a").all_inner_texts())
+        assert len(listed) == int(number) and set(named) <= listed
+        assert "data-partner-export" in named and "data-partner-export" in listed
+
+
+SMALL = (
+    "/jobs",
+    "/jobs?tab=late",
+    "/queues",
+    "/workers",
+    "/system",
+    "/workflows/data-nightly",
+    "/failures",
+    "/calendar?view=agenda",
+    "/",
+)
+CUT = """() => [...document.querySelectorAll(".scroll, td.num")]
+  .filter((e) => e.checkVisibility() && e.scrollWidth > e.clientWidth + 1)
+  .map((e) => `${e.localName}: ${e.innerText.slice(0, 60)}`)"""
+
+
+async def test_no_column_is_cut_on_a_phone(shop: Site) -> None:
+    """Next fires, ages and numbers are whole; names may end in an ellipsis."""
+    async with shop.visitor(viewport={"width": 390, "height": 844}) as (context, _):
+        page = await context.new_page()
+        for path in SMALL:
+            await page.goto(path)
+            assert await page.evaluate(CUT) == [], path
+        await page.goto("/jobs")
+        fires = page.locator("tr[id^='j-'] time[data-until]")
+        assert await fires.count() > 30 and await fires.first.is_visible()
 
 
 async def test_a_queue_without_workers_is_understood_within_four_clicks(shop: Site) -> None:

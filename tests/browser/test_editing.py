@@ -36,7 +36,7 @@ GROUPS = (
 
 async def test_the_graph_and_the_problems_of_a_workflow_follow_the_text(empty_site: Site, page: Page) -> None:
     await page.goto("/workflows/new", wait_until="load")
-    text, problems, graph = page.locator("#f-text"), page.locator("#preview-problems"), page.locator("#preview-graph")
+    text, problems, graph = page.locator("#f-text"), page.locator("#preview-problems"), page.locator("#preview-body")
     await expect(problems).to_contain_text("its graph appears here")
     await text.fill(TEXT)
     await expect(problems).to_contain_text("Valid: 2 steps")
@@ -60,6 +60,22 @@ async def test_the_graph_and_the_problems_of_a_workflow_follow_the_text(empty_si
     async with page.expect_navigation(wait_until="load"):
         await page.get_by_role("button", name="Create previewed").click()
     await expect(page.locator("h1")).to_contain_text("previewed")
+
+
+async def test_the_fires_and_the_problems_of_a_job_follow_the_text(empty_site: Site, page: Page) -> None:
+    await page.goto("/new.yaml", wait_until="load")
+    text, problems, body = page.locator("#f-text"), page.locator("#preview-problems"), page.locator("#preview-body")
+    await expect(problems).to_contain_text("Valid: at 02:00 every day (Europe/Berlin)")
+    await expect(body.locator("time")).to_have_count(5)
+    right = await text.input_value()
+    await text.fill(right.replace("0 2 * * *", "0 26 * * *"))
+    await expect(page.locator(".marks .says")).to_contain_text("26")
+    await expect(body.locator("time")).to_have_count(5)  # of the last text that was valid
+    await text.fill(right.replace("0 2 * * *", "15 4 * * *"))
+    await expect(problems).to_contain_text("Valid: at 04:15 every day")
+    await text.press("Control+End")
+    await text.press_sequentially("  prio")
+    await expect(page.locator("#keys-known [role=option]").first).to_have_text("priority")
 
 
 async def test_keys_are_completed_where_they_fit(empty_site: Site, page: Page) -> None:

@@ -69,7 +69,7 @@ async def test_a_workflow_is_written_drawn_and_run(page: Page) -> None:
     await page.locator("#f-text").fill(FLOW)
     await page.get_by_role("button", name="Review").click()
     await expect(page.locator(".review .sentence")).to_have_text("3 steps, on demand")
-    await expect(page.locator("#preview-graph .node")).to_have_count(3)
+    await expect(page.locator("#preview-body .node")).to_have_count(3)
     await page.get_by_role("button", name="Create first-flow").click()
     await expect(page.get_by_role("heading", level=1)).to_have_text("first-flow")
     await page.get_by_role("button", name="Run now").click()

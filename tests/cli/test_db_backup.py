@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from pathlib import Path
 from uuid import uuid4
 
@@ -21,6 +22,7 @@ from mainspring.store.db import Database
 from mainspring.views.overview import overview
 from mainspring.views.verdict import verdict
 from tests.conftest import clone, started
+from tests.support.database_roles import server_urls
 from tests.support.invoke import Invoke
 from tests.support.processes import until_async
 
@@ -164,3 +166,26 @@ async def test_status_and_prune(invoke: Invoke, source: str, empty: str) -> None
     await run(invoke, "db", "prune", "--keep-history", "1d", "--database-url", source)
     plan = await run(invoke, "db", "migrate", "--plan", "--database-url", empty)
     assert "0042 holds" in plan
+
+
+async def refusal(invoke: Invoke, *words: str) -> str:
+    result = await asyncio.to_thread(invoke, *words)
+    assert result.exit_code != 0 and isinstance(result.exception, SystemExit), result.output
+    return str(result.stderr)
+
+
+@pytest.mark.parametrize("command", [("backup", "file"), ("prune",), ("resume", "--gap", "skip")], ids=lambda c: c[0])
+async def test_a_database_without_the_schema_is_named(
+    invoke: Invoke, empty: str, tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    words = [str(tmp_path / word) if word == "file" else word for word in command]
+    found = await refusal(invoke, "db", *words, "--database-url", empty)
+    assert "no schema of Mainspring" in found and "db migrate" in found
+    assert os.listdir(tmp_path) == []
+
+
+async def test_a_backup_needs_the_owner(invoke: Invoke, source: str, tmp_path: Path) -> None:
+    url = server_urls(source)["database_url"]
+    found = await refusal(invoke, "db", "backup", str(tmp_path / "file"), "--database-url", url)
+    assert "mainspring_server does not own the schema" in found
+    assert os.listdir(tmp_path) == []

@@ -25,7 +25,7 @@ NO_SERVER = {
     "dev", "serve", "worker", "db migrate", "db status", "db prune", "db backup", "db verify", "db restore",
     "db resume", "cron explain", "cron next", "cron between", "completion",
     "config show", "config check", "validate", "schema", "secrets new-key", "login", "logout",
-    "watch",
+    "watch", "archive list", "archive write", "archive verify", "archive restore",
 }  # fmt: skip
 """Commands that do not print an answer of the API."""
 NO_ANSWER = {
@@ -149,6 +149,7 @@ async def test_what_is_printed_is_what_the_api_answered(program: Program, cluste
         execution = made["execution_id"]
         await equal("jobs history", "hello")
         await equal("jobs stats", "hello")
+        await equal("jobs suggest", "hello")
         await equal("executions list")
         await equal("executions get", execution)
         await equal("executions get", "@last")
@@ -172,6 +173,8 @@ async def test_what_is_printed_is_what_the_api_answered(program: Program, cluste
         await equal("dead-letters dismiss", letter, "--reason", "known")
         # Capacity
         await equal("queues list")
+        await equal("costs", "--days", "2")
+        await equal("forecast", "--days", "2")
         await equal("queues set", "long", "--cap", "5")
         await equal("queues pause", "long")
         await equal("queues resume", "long")
@@ -217,6 +220,13 @@ async def test_what_is_printed_is_what_the_api_answered(program: Program, cluste
         await equal("browser-sessions end", "--all")
         await equal("reservations add", "r", "--to", "+1h", "--anyway")
         await equal("reservations list")
+        await program.run("queues set", "brief", "--max-duration", "1m")
+        longer = ("--queue", "brief", "--timeout", "2h", "--reason", "r")
+        for name, verb in (("one", "withdraw"), ("two", "refuse")):
+            asked = await equal("duration-requests create", name, *longer)
+            await program.run("duration-requests approve", asked["request_id"], codes=(4,))  # one's own
+            await equal(f"duration-requests {verb}", asked["request_id"])
+        await equal("duration-requests list")
         # Calendars
         await equal("calendars set", "days", "--date", "2090-12-25")
         await equal("calendars set", "days", "--date", "2090-12-26", "--dry-run")

@@ -12,7 +12,7 @@ from mainspring.display.definitions import merge_patch
 
 NAMES = (
     "cron every at rrule dtstart tz calendar roll jitter max_fires queue priority retries timeout cwd overlap misfire"
-    " delivery description pause_after_failures start_by finish_by max_gap"
+    " delivery description pause_after_failures start_by finish_by max_gap spot"
 )
 NONE: dict[str, Any] = {**dict.fromkeys(NAMES.split()), "env": {}}
 SPEC: dict[str, Any] = {

@@ -1,10 +1,13 @@
 """Image, compose file, chart and units: parsed, and their commands checked against the program's own options.
 
-The chart uses plain values only, which this test fills in; Helm itself is not run. The image is not built here.
+The chart uses plain values only, which this test fills in. `make helm` builds Helm, whose rendering must be the same.
+Objects are checked against the published schemas of the oldest and newest Kubernetes that the chart supports.
 """
 
 from __future__ import annotations
 
+import copy
+import json
 import re
 import shlex
 import shutil
@@ -14,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import jsonschema_rs
 import pytest
 import yaml
 
@@ -64,9 +68,73 @@ def test_every_deployment_of_the_chart_is_confined_and_probed() -> None:
         assert container["livenessProbe"]["httpGet"]["path"] == "/healthz"
         assert container["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": "health"}
         assert {mount["name"] for mount in container["volumeMounts"]} == {v["name"] for v in pod["volumes"]}
-        assert pod["volumes"][0]["secret"]["defaultMode"] & 0o007 == 0, "the program refuses secrets others can read"
+        mounted = [volume["secret"] for volume in pod["volumes"] if "secret" in volume]
+        assert mounted
+        assert all(v["defaultMode"] & 0o007 == 0 for v in mounted), "the program refuses secrets others can read"
         assert {variable["name"] for variable in container["env"]} <= set(ENVIRONMENT)
         demand_valid(container["args"])
+
+
+KUBERNETES = ROOT / ".cache" / "kubernetes"
+
+
+def faults(version: str, found: Any) -> list[str]:
+    """What the schemas of this version of Kubernetes find wrong with an object."""
+    path = KUBERNETES / f"{version}.json"
+    if not path.exists():
+        pytest.skip("the schemas of Kubernetes are missing: run make install-system")
+    definitions = json.loads(path.read_text())["$defs"]
+    group, _, number = found["apiVersion"].rpartition("/")
+    wanted = {"group": group, "version": number, "kind": found["kind"]}
+    key = "x-kubernetes-group-version-kind"
+    (name,) = [name for name, schema in definitions.items() if wanted in schema.get(key, ())]
+    schema = {"$id": "http://kubernetes/api/_definitions.json", "$defs": definitions, "$ref": f"#/$defs/{name}"}
+    errors = jsonschema_rs.Draft202012Validator(schema).iter_errors(found)
+    return [f"{name} {error.instance_path}: {error.message[:300]}" for error in errors]
+
+
+@pytest.mark.parametrize("version", ["1.30.0", "1.37.0"])
+def test_the_chart_conforms_to_the_schemas_of_kubernetes(version: str) -> None:
+    assert [fault for found in objects() for fault in faults(version, found)] == []
+    broken = copy.deepcopy(next(found for found in objects() if found["kind"] == "Deployment"))
+    (container,) = broken["spec"]["template"]["spec"]["containers"]
+    container["readinesProbe"] = container.pop("readinessProbe")
+    assert faults(version, broken), "the schemas know every field"
+
+
+def test_helm_renders_the_same_objects() -> None:
+    helm = shutil.which("helm") or shutil.which("helm", path=ROOT / ".cache" / "helm")
+    if helm is None:
+        pytest.skip("Helm is missing: make helm builds it, which takes minutes")
+    subprocess.run([helm, "lint", "--strict", CHART], check=True, capture_output=True)
+    text = subprocess.run([helm, "template", "prod", CHART], check=True, capture_output=True, text=True).stdout
+    listed = {(found["kind"], found["metadata"]["name"]): found for found in yaml.safe_load_all(text) if found}
+    assert listed == {(found["kind"], found["metadata"]["name"]): found for found in objects()}
+
+
+def test_every_server_has_the_master_keys_and_no_worker_has_them() -> None:
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    for deployment in (found for found in objects() if found["kind"] == "Deployment"):
+        pod = deployment["spec"]["template"]["spec"]
+        (container,) = pod["containers"]
+        files = {v["name"]: v["value"] for v in container["env"]}
+        secrets = {v["name"]: v["secret"]["secretName"] for v in pod["volumes"] if "secret" in v}
+        if container["args"][0] == "worker":
+            assert "MAINSPRING_SECRET_KEY_FILE" not in files
+            assert values["masterKeySecret"] not in secrets.values()
+            continue
+        mounts = {Path(mount["mountPath"]): secrets.get(mount["name"]) for mount in container["volumeMounts"]}
+        file = Path(files["MAINSPRING_SECRET_KEY_FILE"])
+        assert mounts[file.parent] == values["masterKeySecret"]
+        assert f"# key: {file.name}\n" in (CHART / "values.yaml").read_text().split("masterKeySecret:")[1]
+
+
+def test_the_unit_of_the_server_reads_its_secrets_from_credentials() -> None:
+    lines = (DEPLOY / "systemd/mainspring.service").read_text().splitlines()
+    command = next(line for line in lines if line.startswith("ExecStart="))
+    loaded = {line.partition("=")[2].partition(":")[0] for line in lines if line.startswith("LoadCredential=")}
+    assert loaded == set(re.findall(r"\$\{CREDENTIALS_DIRECTORY\}/(\S+)", command)) == {"database-url", "secret-keys"}
+    assert "--secret-key-file ${CREDENTIALS_DIRECTORY}/secret-keys" in command
 
 
 def test_the_service_selects_the_api_and_the_ingress_has_tls() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ import pytest
 import yaml
 
 from mainspring.domain.job import JobSpec, NoopTask, ShellTask
+from mainspring.domain.retry import RetryPolicy
 from mainspring.domain.schedule.schedule import ScheduleSpec
 from mainspring.intake import jobs
 from tests.conftest import Cluster
@@ -34,6 +36,48 @@ NAMES = (
 def queries() -> list[str]:
     dashboard = json.loads((DEPLOY / "grafana" / "mainspring.json").read_text())
     return [target["expr"] for panel in dashboard["panels"] for target in panel.get("targets", ())]
+
+
+def panels() -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads((DEPLOY / "grafana" / "mainspring.json").read_text())["panels"]
+    return found
+
+
+def exported() -> set[str]:
+    """Names of all metrics, as Prometheus has them."""
+    page = (ROOT / "docs" / "reference" / "metrics.md").read_text()
+    return set(re.findall(r"^\| `(mainspring_\w+)` \|", page, re.MULTILINE))
+
+
+def used(text: str) -> set[str]:
+    """The metrics that expressions name; histograms without their suffix."""
+    names = set(re.findall(r"mainspring_\w+", text))
+    return {name if name in exported() else re.sub(r"_(bucket|count|sum)$", "", name) for name in names}
+
+
+def test_dashboard_and_rules_name_every_metric_and_no_other() -> None:
+    rules = yaml.safe_load((DEPLOY / "prometheus" / "alerts.yml").read_text())["groups"][0]["rules"]
+    assert used(" ".join(queries())) == exported()
+    assert used(" ".join(rule["expr"] for rule in rules)) <= exported()
+
+
+def test_the_dashboard_is_what_grafana_imports() -> None:
+    """Ids and places are unique, and each panel uses the variables that the dashboard asks for."""
+    dashboard = json.loads((DEPLOY / "grafana" / "mainspring.json").read_text())
+    assert dashboard["uid"] == "mainspring" and dashboard["schemaVersion"] >= 36 and "id" not in dashboard
+    variables = {variable["name"] for variable in dashboard["templating"]["list"]}
+    assert set(re.findall(r"\$\{?([a-z]\w*)", json.dumps(dashboard["panels"]))) <= variables
+    numbers = [panel["id"] for panel in dashboard["panels"]]
+    assert len(numbers) == len(set(numbers))
+    cells: set[tuple[int, int]] = set()
+    for panel in dashboard["panels"]:
+        at = panel["gridPos"]
+        own = {(x, y) for x in range(at["x"], at["x"] + at["w"]) for y in range(at["y"], at["y"] + at["h"])}
+        assert not own & cells and at["x"] + at["w"] <= 24, panel["title"]
+        cells |= own
+        assert panel["type"] == "row" or panel["datasource"] == {"type": "prometheus", "uid": "${datasource}"}
+        letters = [target["refId"] for target in panel.get("targets", ())]
+        assert len(letters) == len(set(letters)) and (letters or panel["type"] == "row"), panel["title"]
 
 
 def test_the_rules_pass_their_unit_tests() -> None:
@@ -71,15 +115,32 @@ def prometheus(folder: Path, target: str, token: str) -> Iterator[str]:
             running.kill()
 
 
-@pytest.mark.requirement(136)
+LIVE = {
+    "Shard heartbeat": 64,
+    "Jobs by shard": 64,
+    "Executions": 1,
+    "Outcomes": 2,
+    "Dead letters": 1,
+    "Workflow runs": 1,
+    "Slots by queue": 1,
+}
+"""Panels by shard, of the whole, of workflows and of dead letters; how many series of a live cluster each shows."""
+
+
+@pytest.mark.requirement(131, 136)
 async def test_every_query_of_the_dashboard_is_answered_by_a_live_cluster(cluster: Cluster, tmp_path: Path) -> None:
     fine = JobSpec(name="fine", task=NoopTask(), overlap="allow", schedule=ScheduleSpec(every=1))
-    bad = JobSpec(name="bad", task=ShellTask(argv=("false",)), overlap="allow", schedule=ScheduleSpec(every=1))
+    once = RetryPolicy(max=0)
+    bad = JobSpec(
+        name="bad", task=ShellTask(argv=("false",)), overlap="allow", schedule=ScheduleSpec(every=1), retries=once
+    )
     kept = JobSpec(name="kept", task=NoopTask(), overlap="allow", queue="unserved", schedule=ScheduleSpec(every=1))
     for spec in (fine, bad, kept):
         await jobs.create(cluster.database, spec, tenant=1, by="test")
     target = cluster.url.removeprefix("http://")
-    async with cluster.worker(), httpx2.AsyncClient(timeout=10) as http:
+    flow = {"name": "flow", "schedule": {"every": "1s"}, "steps": {"first": {"task": {"kind": "noop"}}}}
+    async with cluster.worker(), httpx2.AsyncClient(timeout=10) as http, cluster.client() as client:
+        await client.apply_workflow(flow)
         with prometheus(tmp_path, target, cluster.token) as url:
 
             async def asked(expression: str) -> list[Any]:
@@ -99,6 +160,16 @@ async def test_every_query_of_the_dashboard_is_answered_by_a_live_cluster(cluste
             await until_async("two scrapes with failures between them", scraped, within_s=40)
             unanswered = [expression for expression in queries() if not await asked(expression)]
             assert unanswered == []
+            for panel in panels():
+                if least := LIVE.get(panel["title"]):
+                    # Without the alternative that stands for "none so far".
+                    live = [
+                        series
+                        for target in panel["targets"]
+                        for series in await asked(target["expr"].removesuffix(" or vector(0)"))
+                    ]
+                    assert len(live) >= least, panel["title"]
+                    assert any(float(series["value"][1]) > 0 for series in live), panel["title"]
             for name in NAMES:
                 assert await asked(f'{{__name__=~"mainspring_{name}(_count)?"}}'), name
             assert len(await asked('{__name__=~"mainspring_.*", __name__!~".*_bucket"}')) < 400

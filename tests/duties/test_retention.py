@@ -120,6 +120,43 @@ async def test_days_vanish_when_they_were_kept_long_enough(fresh: Database, virt
         assert await connection.fetchval(deleted) == 0, "no row of history was touched"
 
 
+async def test_a_tenant_keeps_its_history_for_a_shorter_time(fresh: Database, virtual: VirtualClock) -> None:
+    bench = RunBench(fresh)
+    submitter = Submitter(fresh)
+    async with fresh.connection() as connection:
+        other = await connection.fetchval(
+            "INSERT INTO tenants (name, keep_history_s) VALUES ('other', 259200) RETURNING tenant_id"
+        )
+    spec = JobSpec(name="a", task=NoopTask(), retries=RetryPolicy(max=0))
+    ids = {tenant: await jobs.create(fresh, spec, tenant=tenant, by="test") for tenant in (TENANT, other)}
+    made: dict[int, list[UUID]] = {tenant: [] for tenant in ids}
+    for _ in range(8):
+        await keeper(bench).run_once()
+        for tenant, job_id in ids.items():
+            made[tenant].append(await submitter.submit(Submission(tenant, "test", job_id)))
+        while batch := await bench.claim():
+            await bench.end(batch)
+        await virtual.advance(days=1)
+    await keeper(bench).run_once()
+
+    async def kept(tenant: int) -> list[UUID]:
+        async with fresh.connection() as connection:
+            rows = await connection.fetch("SELECT execution_id FROM history WHERE tenant_id = $1 ORDER BY 1", tenant)
+        return [row["execution_id"] for row in rows]
+
+    assert await kept(TENANT) == made[TENANT]
+    assert await kept(other) == made[other][-3:], "three whole days"
+    async with fresh.connection() as connection:
+        await connection.execute("UPDATE tenants SET keep_history_s = NULL")
+        assert await retention.forget_history(connection, tenant=other, limit=10) is None
+        await connection.execute("UPDATE tenants SET keep_history_s = 86400 WHERE tenant_id = $1", other)
+        batches = 0
+        while await retention.forget_history(connection, tenant=other, limit=1) is not None:
+            batches += 1
+    assert await kept(other) == made[other][-1:] and batches >= 4, "one execution at a time"
+    assert await kept(TENANT) == made[TENANT]
+
+
 async def test_a_day_that_is_in_use_goes_the_next_time(fresh: Database, virtual: VirtualClock) -> None:
     await keeper(RunBench(fresh)).run_once()
     await virtual.advance(days=3)

@@ -13,6 +13,8 @@ from mainspring.embedded.server import EmbeddedServer
 from mainspring.store.migrate import migrate
 from tests.support.fleet import load
 
+TEMPLATE = "template_faults"
+
 
 @pytest.fixture(scope="package")
 def folder() -> Iterator[Path]:
@@ -30,13 +32,34 @@ async def durable(folder: Path, anyio_backend: object) -> AsyncIterator[Embedded
 
 
 @pytest.fixture
-async def loaded(durable: EmbeddedServer, request: pytest.FixtureRequest) -> str:
+async def loaded(migrated: str) -> str:
     """The address of a database with some four hundred jobs that fire every second, two or three."""
+    await load(migrated)
+    return migrated
+
+
+@pytest.fixture
+async def lightly_loaded(migrated: str) -> str:
+    """The address of a database with as few such jobs as one worker can run beside other work."""
+    await load(migrated, each=16)
+    return migrated
+
+
+@pytest.fixture(scope="package")
+async def template(durable: EmbeddedServer) -> str:
+    """The name of a database with our schema, from which others are copied."""
+    connection = await asyncpg.connect(durable.superuser_dsn("postgres"))
+    await connection.execute(f"CREATE DATABASE {TEMPLATE} OWNER mainspring")
+    await connection.close()
+    await migrate(durable.dsn_for(TEMPLATE))
+    return TEMPLATE
+
+
+@pytest.fixture
+async def migrated(durable: EmbeddedServer, template: str, request: pytest.FixtureRequest) -> str:
+    """The address of a database without jobs."""
     name = f"f{abs(hash(request.node.nodeid)):x}"
     connection = await asyncpg.connect(durable.superuser_dsn("postgres"))
-    await connection.execute(f"CREATE DATABASE {name} OWNER mainspring")
+    await connection.execute(f"CREATE DATABASE {name} TEMPLATE {template} OWNER mainspring STRATEGY FILE_COPY")
     await connection.close()
-    url = durable.dsn_for(name)
-    await migrate(url)
-    await load(url)
-    return url
+    return durable.dsn_for(name)

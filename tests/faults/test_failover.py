@@ -52,6 +52,7 @@ async def submit_until(stop: asyncio.Event, url: str, token: str) -> list[UUID]:
     return acknowledged
 
 
+@pytest.mark.fault("F28")
 async def test_a_killed_primary_loses_and_doubles_nothing_and_is_refused_when_it_returns(tmp_path: Path) -> None:
     with tempfile.TemporaryDirectory(prefix="ms-") as name:
         async with pair(Path(name)) as servers:

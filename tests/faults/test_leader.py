@@ -19,6 +19,7 @@ from mainspring.embedded.server import EmbeddedServer
 from mainspring.intake import jobs
 from mainspring.store.db import Database
 from tests.support.fleet import Fleet
+from tests.support.machine_noise import measured_noise
 
 pytestmark = pytest.mark.fault
 
@@ -74,8 +75,16 @@ async def test_the_leader_is_killed_and_succeeded_within_the_lease(
 async def test_a_job_created_for_in_two_seconds_fires_on_time(
     durable: EmbeddedServer, loaded: str, tmp_path: Path
 ) -> None:
-    """Creating a job wakes the owner of its shard, for one-time and recurring jobs, on any of three schedulers."""
-    async with servers(durable, loaded, tmp_path, 3) as running, Database(loaded, size=4) as database:
+    """Creating a job wakes the owner of its shard, for one-time and recurring jobs, on any of three schedulers.
+
+    On time is within a tenth of a second, and what the machine itself was late then.
+    """
+    async with (
+        servers(durable, loaded, tmp_path, 3) as running,
+        Database(loaded, size=4) as database,
+        measured_noise(loaded) as noise,
+    ):
+        begun_s = await running.now_s()
         soon = datetime.fromtimestamp(int(await running.now_s()) + 3, UTC).isoformat()
         for n in range(12):
             at = ScheduleSpec(at=soon) if n % 2 else ScheduleSpec(every=3600, start_at=soon)
@@ -89,4 +98,6 @@ async def test_a_job_created_for_in_two_seconds_fires_on_time(
             "SELECT extract(epoch FROM e.queued_at - e.fire_at)::float8 AS late FROM executions e"
             " JOIN jobs j USING (job_id) WHERE j.name LIKE 'soon-%'"
         )
-    assert max(row["late"] for row in rows) < 1
+        delay_s = noise.worst_between(begun_s, await running.now_s())
+    late = [row["late"] for row in rows]
+    assert min(late) >= 0 and max(late) < 0.1 + 2 * delay_s, (late, delay_s)

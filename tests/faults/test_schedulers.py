@@ -10,20 +10,28 @@ import pytest
 
 from mainspring.embedded.server import EmbeddedServer
 from tests.support.fleet import LEASE_S, ROUNDS, fleet
+from tests.support.machine_noise import measured_noise
 from tests.support.tcp_proxy import proxy
 
 pytestmark = pytest.mark.fault
+
+HOPS = 3
+"""Of a decision: the timer of the scheduler, its transaction, and the takeover that competes with it."""
 
 
 @pytest.mark.fault("F1")
 @pytest.mark.requirement(23)
 @pytest.mark.requirement(24)
 async def test_kill_9_of_one_of_three(durable: EmbeddedServer, loaded: str, tmp_path: Path) -> None:
-    """Its shards fire again within seconds; those of the others are not affected."""
+    """Its shards fire again within two seconds; those of the others are as punctual as before.
+
+    Lateness that the machine itself had in the same seconds, as a bare timer and commit had it, is allowed for.
+    """
     gaps: list[float] = []
+    delays: list[float] = []
     others: list[float] = []
     calm: list[float] = []
-    async with fleet(durable, loaded, tmp_path) as schedulers:
+    async with fleet(durable, loaded, tmp_path) as schedulers, measured_noise(loaded) as noise:
         victim = "scheduler-1"
         for n in range(ROUNDS):
             orphaned = await schedulers.shards_of(victim)
@@ -37,6 +45,7 @@ async def test_kill_9_of_one_of_three(durable: EmbeddedServer, loaded: str, tmp_
             gaps += verdict.first_after(killed, orphaned).values()
             calm += verdict.late_between(max(killed - 3, schedulers.warm_s), killed - 1, quiet)
             others += verdict.late_between(killed, killed + 4, quiet)
+            delays.append(noise.worst_between(killed - 1, killed + 5))
             victim = f"scheduler-{n + 2}"
             schedulers.start()
             await schedulers.balanced(3)
@@ -51,11 +60,11 @@ async def test_kill_9_of_one_of_three(durable: EmbeddedServer, loaded: str, tmp_
         gap_max_s=round(gaps[-1], 3),
         others_late_p99_s=round(undisturbed, 3),
         others_late_p99_before_s=round(before, 3),
+        machine_delay_max_s=round(max(delays), 3),
     )
-    assert statistics.median(gaps) <= 2 and gaps[-1] <= 5
-    # Of the others neither a fire nor the median is later than before; the machine of a test run adds noise to the p99.
-    assert statistics.median(others) < statistics.median(calm) + 0.25
-    assert undisturbed < before + 1.5
+    assert gaps[-1] <= 2 + max(delays), "every orphaned shard fires again within two seconds"
+    assert statistics.median(others) < statistics.median(calm) + 0.05 + max(delays)
+    assert undisturbed < before + 0.1 + HOPS * max(delays), "nothing of the other shards waits for the takeover"
 
 
 @pytest.mark.fault("F2")

@@ -8,9 +8,13 @@ import os
 import signal
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 
+from mainspring import wire
+from mainspring.client import AsyncClient
+from mainspring.client.problems import WaitTimedOut
 from tests.conftest import clone, started
 from tests.support.figures import record
 from tests.support.fleet import ROUNDS
@@ -34,6 +38,14 @@ def tell_tale(folder: Path) -> dict[str, Any]:
     return {"name": "tell-tale", "task": {"kind": "shell", "argv": [text], "shell": True}}
 
 
+async def final(client: AsyncClient, execution_id: UUID) -> wire.Execution:
+    try:
+        return await client.wait(execution_id, timeout_s=LEASE_S * 2 + 10)
+    except WaitTimedOut:
+        found = await client.execution(execution_id)
+        pytest.fail(f"{found.state}, due {found.due_at}; attempts: {found.attempts}")
+
+
 @pytest.mark.fault("F4")
 @both_ways
 async def test_a_worker_that_stands_still_for_three_leases(postgres: Any, tmp_path: Path, way: tuple[str, ...]) -> None:
@@ -47,7 +59,7 @@ async def test_a_worker_that_stands_still_for_three_leases(postgres: Any, tmp_pa
             stopped = loop.time()
             first.send(signal.SIGSTOP)
             async with cluster.worker(name="second"):
-                done = await client.wait(execution.execution_id, timeout_s=LEASE_S * 2 + 10)
+                done = await final(client, execution.execution_id)
                 took_s = loop.time() - stopped
                 assert (done.state, done.attempt, done.worker) == ("succeeded", 2, "second")
                 assert not (tmp_path / "seen").exists(), "the first attempt's child was alive beside the second"
@@ -84,7 +96,7 @@ async def test_a_machine_that_is_gone(postgres: Any, tmp_path: Path, way: tuple[
                 loop = asyncio.get_running_loop()
                 lost = loop.time()
                 end_together(guardian, first.process.pid, child)
-                done = await client.wait(execution.execution_id, timeout_s=LEASE_S * 2 + 10)
+                done = await final(client, execution.execution_id)
                 took_s = loop.time() - lost
             await until("the end of all", lambda: not alive(guardian), within_s=10)
             assert (done.state, done.attempt, done.worker) == ("succeeded", 2, "second")

@@ -19,7 +19,7 @@ from mainspring.domain.errors import MainspringError
 from mainspring.domain.task import PythonTask
 from tests.support.http_receiver import receiving, reply
 from tests.support.pages import NAVIGATION, sign_in
-from tests.support.processes import Dev, dev
+from tests.support.processes import Dev, dev, until_async
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
@@ -170,6 +170,11 @@ async def work(client: AsyncClient, url: str) -> None:
     await client.put_secret("rotated", wire.SecretSpec(value="Xq7-after", jobs=["*"]))
     await client.put_secret("deleted", wire.SecretSpec(value=PLANTED["deleted secret"], jobs=["*"]))
     await client.delete_secret("deleted")
+
+    async def is_declared() -> bool:
+        return any(job.name == "keyed" for job in (await client.jobs()).items)
+
+    await until_async("the worker to declare its function", is_declared, within_s=60)
     declared = (await client.job("keyed")).spec.task
     assert isinstance(declared, PythonTask)
     tasks: dict[str, dict[str, Any]] = {

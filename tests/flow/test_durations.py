@@ -86,6 +86,22 @@ async def test_an_execution_and_its_step_have_one_duration(cluster: Cluster, end
         assert f"Duration{text}" in row(page, 'id="panel"', "</aside>")
 
 
+async def test_an_execution_has_one_start_delay(cluster: Cluster, ended: wire.Run) -> None:
+    """The step waited for a worker: the instants of the API, the command line and the lists agree on how long."""
+    ref = str(next(step for step in ended.steps if step.name == "work").execution_id)
+    async with cluster.client() as client:
+        execution = await client.execution(ref)
+    assert execution.late_ms is not None and execution.started_at is not None and execution.late_ms > 0
+    assert execution.late_ms == round((execution.started_at - execution.due_at).total_seconds() * 1000)
+    text = span(execution.late_ms)
+    assert f"(start delay {text})" in await command(cluster, "executions", "get", ref)
+    assert f" {text} " in line_of(await command(cluster, "executions", "list", "-o", "wide"), ref)
+    async with httpx2.AsyncClient(base_url=cluster.url, headers=NAVIGATION, timeout=60) as browser:
+        await sign_in(browser, cluster.token)
+        assert f" {text}" in row((await browser.get("/executions")).text, f'id="e-{ref}"')
+        assert f" {text}" in row((await browser.get("/")).text, f'id="e-{ref}"')
+
+
 async def test_a_run_and_a_step_without_an_execution_have_one_duration(cluster: Cluster, ended: wire.Run) -> None:
     step, run = next(step for step in ended.steps if step.name == "then"), str(ended.run_id)
     assert step.duration_ms is not None and ended.duration_ms is not None

@@ -69,12 +69,22 @@ async def receiver() -> AsyncIterator[Receiver]:
 
 
 @pytest.fixture
-async def planted(postgres: EmbeddedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Cluster]:
+async def collector() -> AsyncIterator[Receiver]:
+    """Gets the spans of server and worker."""
+    async with receiving(lambda _: reply(content_type="application/x-protobuf")) as receiver:
+        yield receiver
+
+
+@pytest.fixture
+async def planted(
+    postgres: EmbeddedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, collector: Receiver
+) -> AsyncIterator[Cluster]:
     monkeypatch.setenv("APP_PLANTED", VALUES["provider"])
     file = tmp_path / "providers.toml"
     file.write_text("[env]\nkind = 'environment'\nallow = { default = ['APP_*'] }\n")
     url = await clone(postgres)
-    async with started(url, allow_net=("127.0.0.1",), secret_providers=str(file)) as cluster:
+    spans = collector.url("")
+    async with started(url, allow_net=("127.0.0.1",), secret_providers=str(file), otlp_endpoint=spans) as cluster:
         yield cluster
 
 
@@ -192,13 +202,13 @@ def addresses(paths: Iterator[str], executions: list[UUID]) -> Iterator[str]:
 
 @pytest.mark.requirement(140)
 async def test_a_planted_value_is_found_nowhere(
-    planted: Cluster, receiver: Receiver, capfd: pytest.CaptureFixture[str]
+    planted: Cluster, receiver: Receiver, collector: Receiver, capfd: pytest.CaptureFixture[str]
 ) -> None:
     async with planted.client() as client:
         await plant_in_jobs(client, receiver)
         await plant_in_channels(client, receiver)
         await plant_in_a_trigger(planted, client)
-        async with planted.worker(allow_net=("127.0.0.0/8",)):
+        async with planted.worker(allow_net=("127.0.0.0/8",), otlp_endpoint=collector.url("")):
             executions = await run_all(client)
         exported = await client.export_tenant("default")
         rotated = await client.rotate_secret_key()
@@ -206,7 +216,9 @@ async def test_a_planted_value_is_found_nowhere(
     calls = " ".join(f"{got.line} {got.headers} {got.body!r}" for got in receiver.got)
     for way in ("header", "slack", "routing"):
         assert VALUES[way] in calls, "the receivers did get the values"
-    found: list[tuple[str, set[str]]] = []
+    spans = [got.body.decode(errors="replace") for got in collector.got]
+    assert any(f"broken by {MASK}" in text for text in spans), "the collector did get errors"
+    found: list[tuple[str, set[str]]] = [("span", planted_in(text)) for text in spans]
     async for place, text in tables(planted):
         found.append((place, planted_in(text)))
     headers = {"Authorization": f"Bearer {planted.token}"}

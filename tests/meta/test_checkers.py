@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, cast
 from uuid import UUID
 
 import pytest
 
+from mainspring.domain.schedule.schedule import Schedule
+from tests.support.cron_agreement import agrees
+from tests.support.cron_expressions import ms
+from tests.support.cron_oracle import Oracle
 from tests.support.evidence import Line, check
 from tests.support.fire_checker import Verdict, compare
 
@@ -78,6 +82,12 @@ def test_an_overlap_is_found() -> None:
     assert check(without_end, ROWS, ROWS).overlapping == ["a"], "nobody killed it, so it may still run"
 
 
+def test_a_start_before_its_time_is_found() -> None:
+    assert check(EVIDENCE, ROWS, ROWS, due={"a": 1.0}).none
+    offences = check(EVIDENCE, ROWS, ROWS, due={"a": 1.5})
+    assert offences.early == ["a"] and not offences.none
+
+
 def test_an_orphan_is_found() -> None:
     assert check([*EVIDENCE, Line("start", "c", 1, 5.0)], ROWS, ROWS).orphans == ["c"]
 
@@ -85,3 +95,51 @@ def test_an_orphan_is_found() -> None:
 @pytest.mark.parametrize("rows", [{"a": '{"n": 1}'}, {"a": '{"n": 1}', "b": '{"n": 3}'}])
 def test_a_lost_or_changed_acknowledged_write_is_found(rows: dict[str, str]) -> None:
     assert check(EVIDENCE, rows, ROWS).lost == ["b"]
+
+
+class Claimed:
+    """What an engine would say that fires at these instants."""
+
+    def __init__(self, fires: list[int]) -> None:
+        self.fires = fires
+
+    def between(self, start: int, end: int, limit: int) -> list[int]:
+        return [fire for fire in self.fires if start < fire <= end][:limit]
+
+    def count_between(self, start: int, end: int) -> int:
+        return len(self.between(start, end, len(self.fires)))
+
+    def next_after(self, at: int) -> int | None:
+        return min((fire for fire in self.fires if fire > at), default=None)
+
+    def prev_before(self, at: int) -> int | None:
+        return max((fire for fire in self.fires if fire < at), default=None)
+
+
+# Half past two in Berlin does not exist on the second of these days.
+BERLIN = [
+    datetime(2027, 3, 27, 1, 30, tzinfo=UTC),
+    datetime(2027, 3, 28, 1, 0, tzinfo=UTC),
+    datetime(2027, 3, 29, 0, 30, tzinfo=UTC),
+]
+RIGHT = [ms(at) for at in BERLIN]
+
+
+def agree(fires: list[int]) -> list[int]:
+    oracle = Oracle("30 2 * * *", "Europe/Berlin", gap="next_valid", overlap_hour="first", day_and=False)
+    window = datetime(2027, 3, 27, tzinfo=UTC), datetime(2027, 3, 30, tzinfo=UTC)
+    return agrees(oracle, cast(Schedule, Claimed(fires)), *window)
+
+
+def test_the_oracle_of_cron_agrees_with_a_calendar() -> None:
+    assert agree(RIGHT) == RIGHT
+
+
+@pytest.mark.parametrize(
+    "fires",
+    [[RIGHT[0], RIGHT[2]], [RIGHT[0], *RIGHT], [RIGHT[0] - 60_000, *RIGHT[1:]], [*RIGHT, RIGHT[2] + 60_000]],
+    ids=["missed", "doubled", "early", "invented"],
+)
+def test_the_oracle_of_cron_finds_a_planted_fire(fires: list[int]) -> None:
+    with pytest.raises(AssertionError):
+        agree(fires)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tools.requirement_rows import Proof, load_record, proven, rows
+from tools.requirement_rows import Proof, figures, load_record, measured, proven, rows
 from tools.tree import ROOT
 
 pytest_plugins = ("pytester",)
@@ -28,6 +28,12 @@ SAMPLE = """
 
     @pytest.mark.requirement(5)
     def test_breaks_afterwards(broken): pass
+
+    @pytest.mark.requirement(6, measured="throughput")
+    def test_compares(record_property): record_property("figure", "2 of at least 1")
+
+    @pytest.mark.requirement(7, measured="throughput")
+    def test_has_no_figure(): pytest.skip("not measured yet")
 """
 
 
@@ -40,6 +46,11 @@ def test_there_are_152_rows_each_with_a_title() -> None:
 def test_a_row_is_proven_by_a_pass_and_no_failure() -> None:
     record = {"a": Proof([1, 2], True), "b": Proof([2], False), "c": Proof([3], False)}
     assert proven(record) == {1}
+
+
+def test_a_row_with_another_proof_does_not_count_as_measured() -> None:
+    record = {"a": Proof([1, 2], True, "throughput", "2"), "b": Proof([2], True), "c": Proof([3], False, "status", "3")}
+    assert measured(record) == {1} and figures(record) == {1: [record["a"]], 2: [record["a"]]}
 
 
 @pytest.mark.parametrize("spread", [["-p", "no:xdist"], ["-n", "2"]], ids=["one process", "two processes"])
@@ -60,10 +71,15 @@ def test_outcomes_reach_the_record(
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     pytester.runpytest_subprocess(*spread)
     monkeypatch.setattr("tools.requirement_rows.RECORD", record)
-    assert recorded() == {1: True, 2: False, 3: False, 5: False}
+    assert recorded() == {1: True, 2: False, 3: False, 5: False, 6: True, 7: False}
+
+    (compared,) = figures(load_record())[6]
+    assert (compared.measured, compared.figure) == ("throughput", "2 of at least 1")
 
     pytester.runpytest_inprocess("-k", "test_passes")
-    assert recorded() == {1: True, 2: False, 3: False, 5: False}, "some of the tests update the record"
+    assert recorded() == {1: True, 2: False, 3: False, 5: False, 6: True, 7: False}, (
+        "some of the tests update the record"
+    )
 
 
 def test_an_unknown_row_is_refused(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -64,6 +64,28 @@ async def test_a_subject_keeps_its_id_with_another_token_and_role(federated: Clu
     assert len(seen) == 1
 
 
+async def test_groups_of_a_claim_decide_about_gates(database_url: str, issuer: Provider) -> None:
+    configured = issuer_of(issuer, **{"groups-claim": "realm.groups"})
+    gate = {"sign": {"approval": {"groups": ["/release"]}}}
+    async with started(database_url, issuers=(configured,), rate_limit=0) as cluster, cluster.client() as admin:
+        name = f"gate-{uuid4()}"
+        await admin.apply_workflow({"name": name, "steps": gate})
+        run_id = (await admin.start_run(name)).run_id
+        claims: dict[str, Any] = {"sub": "olga", "groups": ["operators"]}
+        member = await issuer.mint(**claims, realm={"groups": ["/release", "two\nlines", 7, "/release"]})
+        former = await issuer.mint(**claims, realm={"groups": ["release", "/RELEASE"]})
+        other = await issuer.mint(sub="olga", groups=["operators", "/release"])
+        async with client_of(cluster, member) as client:
+            assert (await client.whoami()).groups == ["/release"]
+        for token in (former, other):  # of the same user; its groups are those of its own claims
+            async with client_of(cluster, token) as client:
+                with pytest.raises(Forbidden) as refused:
+                    await client.decide(run_id, "sign", approved=True)
+                assert refused.value.code == "not_approver"
+        async with client_of(cluster, member) as client:
+            assert (await client.decide(run_id, "sign", approved=True)).state == "succeeded"
+
+
 async def test_a_token_without_a_mapped_role_or_tenant_is_refused(
     federated: Cluster, issuer: Provider, http: httpx2.AsyncClient
 ) -> None:

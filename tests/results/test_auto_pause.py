@@ -110,7 +110,7 @@ async def test_a_retry_that_is_left_is_no_failure_yet(fresh: Database, fires: Fi
     await fires.bench.end(row["execution_id"], fires.session, "failed")
     assert (await job_views.get(fresh, "failing", tenant=TENANT)).state == "active"
     await fires.virtual.advance(seconds=1)
-    await fires.scheduler._promotion.promote(fires.scheduler.shards)
+    await fires.scheduler._promotion.promote(dict.fromkeys(fires.scheduler.shards, 0))
     (row,) = await fires.bench.claim(fires.session)
     await fires.bench.end(row["execution_id"], fires.session, "failed", attempt=2)
     found = await job_views.get(fresh, "failing", tenant=TENANT)

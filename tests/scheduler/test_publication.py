@@ -16,6 +16,7 @@ from tests.support.statements import listen
 pytestmark = pytest.mark.anyio
 
 
+@pytest.mark.requirement(30)
 @pytest.mark.parametrize("jobs", [1, 1000])
 async def test_a_thousand_fires_are_a_few_statements(
     fresh: Database, virtual: VirtualClock, monkeypatch: pytest.MonkeyPatch, jobs: int

@@ -113,3 +113,36 @@ async def test_a_keyed_claim_starts_as_many_as_the_key_has_slots(bench: Settling
     assert await bench.end(rows[0]["execution_id"], session, "succeeded", duration_ms=1)
     async with bench.database.connection() as connection:
         assert len(await claims.claim(connection, slot_order=[1], **arguments)) == 1
+
+
+async def test_nothing_of_a_suspended_tenant_starts(bench: SettlingBench) -> None:
+    """Each way to start an execution checks the tenant in its own statement: caches are seconds old."""
+    first, second = await bench.job(), await bench.job(concurrency=Concurrency(key="k", limit=5))
+    await bench.submit(first)
+    session = await bench.session()
+    async with bench.database.connection() as connection:
+        await connection.execute("UPDATE tenants SET suspended_at = db_now() WHERE tenant_id = $1", TENANT)
+    assert await claim(bench, session, slots=5) == [], "claim"
+    await bench.submit(second)
+    async with bench.database.connection() as connection:
+        lines = [(line, LINE_START, 5) for line in await claims.queued_lines(connection, limit=10)]
+        rows = [row for found in (await claims.peek(connection, lines=lines)).values() for row in found]
+        assert len(rows) == 2
+        matched = [(execution, session) for _, execution in rows]
+        assert await claims.start_matched(connection, matched=matched) == [], "start_matched"
+        for line_id in await claims.queued_lines(connection, limit=10):
+            key = await connection.fetchval("SELECT max(limit_id) FROM executions WHERE line_id = $1", line_id)
+            found = await claims.claim(
+                connection,
+                tenant=TENANT,
+                line_id=line_id,
+                after=LINE_START,
+                sessions=[session],
+                slot_order=[1],
+                key=key,
+            )
+            assert found == [], f"claim with the key {key}"
+    assert await bench.live() == {"queued": 2}
+    async with bench.database.connection() as connection:
+        await connection.execute("UPDATE tenants SET suspended_at = NULL WHERE tenant_id = $1", TENANT)
+    assert len(await bench.claim(session, slots=5)) == 2

@@ -29,6 +29,11 @@ def test_statements(sql: str, lock: str, blocks: str, seconds: float) -> None:
     assert found.seconds == pytest.approx(seconds)
 
 
+def test_a_lock_lasts_until_the_end_of_the_migration() -> None:
+    sql = "CREATE INDEX i ON jobs (x); ALTER TABLE jobs ADD COLUMN y int; CREATE INDEX j ON jobs (y);"
+    assert [found.blocks for found in plan([Migration(7, "x", sql)], SIZES)] == ["writes", "all", "all"]
+
+
 def test_new_tables_and_bodies_of_functions_lock_nothing() -> None:
     sql = (
         "CREATE TABLE holds (x int); CREATE INDEX i ON holds (x); CREATE FUNCTION f() AS $$ UPDATE jobs SET x = 1; $$;"

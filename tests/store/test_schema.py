@@ -124,10 +124,13 @@ async def test_the_id_is_the_same_in_sql_and_python(database: Database) -> None:
 
 async def test_every_table_of_tenant_data_carries_its_tenant(database: Database) -> None:
     system = {
+        "archive_days",
+        "event_stream",
         "database_roles",
         "holds",
         "measurements",
         "queue_sample_times",
+        "rollup_progress",
         "schedules",
         "schedulers",
         "shards",
@@ -135,6 +138,7 @@ async def test_every_table_of_tenant_data_carries_its_tenant(database: Database)
         "migrations",
     }
     system |= {"used_sign_ins"}  # completed before the tenant is known
+    system |= {"planned_starts"}  # by schedule, for jobs of all tenants
     async with database.connection() as connection:
         rows = await connection.fetch(
             "SELECT c.relname, bool_or(a.attname = 'tenant_id' AND a.attnotnull) AS has FROM pg_class c"
@@ -203,10 +207,10 @@ async def test_dead_entries_behind_a_claim_are_not_walked_again(fresh: Database)
 async def test_plans_made_on_empty_tables_stay_good(fresh: Database) -> None:
     """A server that starts on a new database plans its hot statements before there is a single row."""
     wanted = {
-        "claim": {"executions_line", "sessions_pkey"},
-        "claim_keyed": {"executions_line", "sessions_pkey", "limits_pkey"},
+        "claim": {"executions_line", "sessions_pkey", "tenants_suspended"},
+        "claim_keyed": {"executions_line", "sessions_pkey", "limits_pkey", "tenants_suspended"},
         "peek": {"executions_line"},
-        "start_matched": {"executions_pkey", "sessions_pkey"},
+        "start_matched": {"executions_pkey", "sessions_pkey", "tenants_suspended"},
         "queued_lines": {"executions_line"},
         "lock_limits": {"limits_pkey"},
         "count_holders": {"executions_limit"},
@@ -222,7 +226,7 @@ async def test_plans_made_on_empty_tables_stay_good(fresh: Database) -> None:
             "dead_letters_replayed_as",
         },
         "fire": {"jobs_firing", "executions_job", "executions_pkey"},
-        "fire_delayed": {"jobs_firing", "executions_job", "job_needs_pkey"},
+        "fire_delayed": {"jobs_firing", "executions_job", "job_needs_pkey", "planned_starts_pkey"},
         "lock_chained": {"jobs_firing"},
         "lock_needs": {"job_needs_pkey"},
         "auto_pausing_jobs": {"executions_pkey", "jobs_pkey"},

@@ -15,10 +15,10 @@ from tests.support.processes import free_port, until_async
 
 
 @asynccontextmanager
-async def api_processes(folder: Path, database_url: str, number: int) -> AsyncIterator[list[str]]:
-    """Start `number` api processes; yield their addresses when all respond."""
+async def api_processes(folder: Path, database_url: str, number: int, **settings: str) -> AsyncIterator[list[str]]:
+    """Start `number` api processes; yield their addresses when all respond. Settings are environment variables."""
     ports = [free_port() for _ in range(number)]
-    processes = [_start(folder, database_url, port) for port in ports]
+    processes = [_start(folder, database_url, port, settings) for port in ports]
     urls = [f"http://127.0.0.1:{port}" for port in ports]
     try:
         async with httpx2.AsyncClient(trust_env=False, timeout=5) as http:
@@ -39,9 +39,9 @@ async def _ready(http: httpx2.AsyncClient, url: str) -> bool:
         return False
 
 
-def _start(folder: Path, database_url: str, port: int) -> subprocess.Popen[bytes]:
+def _start(folder: Path, database_url: str, port: int, settings: dict[str, str]) -> subprocess.Popen[bytes]:
     env = {k: v for k, v in os.environ.items() if not k.startswith("MAINSPRING_")}
-    env |= {"MAINSPRING_DATABASE_URL": database_url, "MAINSPRING_RATE_LIMIT": "0"}
+    env |= {"MAINSPRING_DATABASE_URL": database_url, "MAINSPRING_RATE_LIMIT": "0"} | settings
     options = ["--roles", "api", "--port", str(port), "--parent", str(os.getpid())]
     with (folder / f"api-{port}.log").open("wb") as log:
         return subprocess.Popen(

@@ -11,13 +11,12 @@ from mainspring.store.bus import PostgresBus
 from mainspring.store.db import Database
 
 LEASE_S = 600.0
-PREFIX = "mainspring-test"
 
 
 async def main(dsn: str, url: str) -> None:
     async with Database(dsn, size=4) as database:
         bus = PostgresBus(database)
-        scheduler = Scheduler(database, bus, lease_s=LEASE_S, coordinator=open_coordinator(url, prefix=PREFIX))
+        scheduler = Scheduler(database, bus, lease_s=LEASE_S, coordinator=open_coordinator(url, prefix="unused"))
         await bus.start()
         await bus.ready()
         await scheduler.start()

@@ -18,6 +18,9 @@ SCRIPT = (
 )
 """A shell task that leaves evidence around its work."""
 
+TICK_S = 0.02
+"""Lines have hundredths of a second, cut off."""
+
 
 @dataclass(frozen=True)
 class Line:
@@ -36,12 +39,13 @@ class Offences:
     doubled: list[str] = field(default_factory=list)  # the same attempt started twice
     repeated: list[str] = field(default_factory=list)  # at_most_once started more than once
     overlapping: list[str] = field(default_factory=list)  # an attempt started before the last one ended
+    early: list[str] = field(default_factory=list)  # started before it was due
     orphans: list[str] = field(default_factory=list)  # started, but no such execution
     lost: list[str] = field(default_factory=list)  # acknowledged, but no such execution, or not with that content
 
     @property
     def none(self) -> bool:
-        return not (self.doubled or self.repeated or self.overlapping or self.orphans or self.lost)
+        return not (self.doubled or self.repeated or self.overlapping or self.early or self.orphans or self.lost)
 
 
 def lines(text: str) -> list[Line]:
@@ -65,10 +69,11 @@ def check(
     *,
     at_most_once: frozenset[str] = frozenset(),
     killed: frozenset[tuple[str, int]] = frozenset(),
+    due: Mapping[str, float] | None = None,
 ) -> Offences:
     """Compare evidence with executions and acknowledged writes, both as content by id.
 
-    `killed` attempts leave no end: their processes were killed with their worker.
+    `killed` attempts leave no end: their processes were killed with their worker. `due` is in boot time, as lines are.
     """
     offences = Offences()
     starts = [line for line in evidence if line.what == "start"]
@@ -76,6 +81,8 @@ def check(
     counts = Counter((line.execution, line.attempt) for line in starts)
     offences.doubled = sorted({execution for (execution, _), n in counts.items() if n > 1})
     offences.orphans = sorted({line.execution for line in starts} - executions.keys())
+    due = due or {}
+    offences.early = sorted({line.execution for line in starts if line.at_s < due.get(line.execution, 0.0) - TICK_S})
     by_execution: dict[str, list[Line]] = {}
     for line in sorted(starts, key=lambda line: (line.at_s, line.attempt)):
         by_execution.setdefault(line.execution, []).append(line)

@@ -83,10 +83,16 @@ class Scene:
 
 @asynccontextmanager
 async def recording(
-    client: AsyncClient, url: str, token: str, *, streams: bool, slots: int = 4
+    client: AsyncClient,
+    url: str,
+    token: str,
+    *,
+    streams: bool,
+    slots: int = 4,
+    recorder: Recorder | None = None,
 ) -> AsyncIterator[Scene]:
     """A worker at this address, which may lead through a proxy; the client's leads to the api."""
-    recorder = Recorder()
+    recorder = recorder or Recorder()
     recorder.gate.set()
     config = WorkerConfig(ApiAddress(url, token), slots=slots, name="recording", drain_s=5.0, streams=streams)
     worker = Worker(config, {"noop": recorder})

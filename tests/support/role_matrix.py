@@ -11,8 +11,8 @@ MAY = {
     "viewer": {"read"},
     "submitter": {"read", "write"},
     "operator": {"read", "write", "operate"},
-    "admin": {"read", "write", "operate", "tokens", "secrets", "admin", "worker"},
-    "cluster-admin": {"read", "write", "operate", "tokens", "secrets", "admin", "worker", "cluster"},
+    "admin": {"read", "write", "operate", "exceed", "tokens", "secrets", "admin", "worker"},
+    "cluster-admin": {"read", "write", "operate", "exceed", "tokens", "secrets", "admin", "worker", "cluster"},
 }
 """The decision, written apart from the code. What a role is not given here is denied."""
 REFUSED = "lacks the scope"

@@ -10,6 +10,7 @@ from uuid import UUID
 
 import pytest
 
+from mainspring.store.audit import ORIGIN
 from mainspring.store.db import Connection, Database
 from tests.support.statements import listen
 
@@ -90,8 +91,10 @@ class Asked:
 
 
 def _in_request() -> bool:
+    """Whether a request asks, itself or by a task that it started."""
     task = asyncio.current_task()
-    return task is not None and "run_asgi" in getattr(task.get_coro(), "__qualname__", "")
+    own = task is not None and "run_asgi" in getattr(task.get_coro(), "__qualname__", "")
+    return own or ORIGIN.get() is not None
 
 
 def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:

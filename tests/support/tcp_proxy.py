@@ -1,4 +1,4 @@
-"""A TCP proxy between a process and PostgreSQL that can close connections, or silently drop their data."""
+"""Proxies between a process and PostgreSQL or an engine that can close connections, or silently drop their data."""
 
 from __future__ import annotations
 
@@ -29,6 +29,9 @@ class Proxy:
         self._target = Path(query["host"][0]) / name
         self._socket = folder / name
         self.url = urlunsplit(parts._replace(query=f"host={quote(str(folder))}&port={query['port'][0]}"))
+        self._open_all()
+
+    def _open_all(self) -> None:
         self._writers: set[asyncio.StreamWriter] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._open = asyncio.Event()
@@ -40,6 +43,9 @@ class Proxy:
 
     async def run(self) -> asyncio.Server:
         return await asyncio.start_unix_server(self._accept, self._socket)
+
+    async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        return await asyncio.open_unix_connection(self._target)
 
     def cut(self) -> None:
         self._refuses = True
@@ -71,7 +77,7 @@ class Proxy:
         try:
             with contextlib.suppress(OSError, asyncio.CancelledError):
                 if not self._refuses:
-                    back, there = await asyncio.open_unix_connection(self._target)
+                    back, there = await self._connect()
                     self._writers.add(there)
                     passing = self._open
                     await asyncio.gather(self._pass(reader, there, passing), self._answer(back, writer, passing))
@@ -100,6 +106,20 @@ class Proxy:
             writer.write(data)
             await writer.drain()
         raise ConnectionResetError("one side has ended")
+
+
+class PortProxy(Proxy):
+    """The same between two ports of this machine."""
+
+    def __init__(self, port: int, target: int) -> None:
+        self._port, self._target_port = port, target
+        self._open_all()
+
+    async def run(self) -> asyncio.Server:
+        return await asyncio.start_server(self._accept, "127.0.0.1", self._port)
+
+    async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        return await asyncio.open_connection("127.0.0.1", self._target_port)
 
 
 async def later(delay_s: float) -> None:

@@ -195,5 +195,36 @@ async def test_an_end_that_no_settling_process_noticed_is_found(
         assert len((await client.executions(job=child)).items) == 1
 
 
+async def test_a_completion_waits_while_its_tenant_may_start_nothing(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Suspended, then with a full queue: the delivery stays pending, and starts its execution once when it may."""
+    monkeypatch.setattr("mainspring.duties.service.decide_pending", _never)
+    name = f"t-{uuid4().hex[:8]}"
+    async with cluster.client() as admin:
+        await admin.create_tenant(wire.NewTenant(name=name))
+        token = (await admin.issue_tenant_token(name, wire.NewToken(name="first", role="admin"))).token
+
+    async def outcome_with(setting: str) -> str:
+        async with cluster.database.connection() as connection:
+            await connection.execute(f"UPDATE tenants SET {setting} WHERE name = $1", name)
+            await decide_pending(cluster.database)
+            return str(
+                await connection.fetchval(
+                    "SELECT d.outcome FROM trigger_deliveries d JOIN tenants t USING (tenant_id) WHERE t.name = $1",
+                    name,
+                )
+            )
+
+    async with AsyncClient(cluster.url, token) as own:
+        parent, child = await new_job(own), await new_job(own)
+        await after(own, parent, child, "cancelled")
+        await own.cancel((await own.trigger(parent)).execution_id)
+        assert await outcome_with("suspended_at = db_now()") == "pending"
+        assert await outcome_with("suspended_at = NULL, max_queued = 0") == "pending"
+        assert await outcome_with("max_queued = 1") == "started"
+        assert len((await own.executions(job=child)).items) == 1
+
+
 async def _never(_: Database) -> int:
     return 0

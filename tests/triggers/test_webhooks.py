@@ -13,6 +13,7 @@ import httpx2
 import pytest
 
 from mainspring import wire
+from mainspring.client import AsyncClient
 from mainspring.domain.errors import Conflict, Invalid, NotFound
 from mainspring.domain.job import JobSpec, NoopTask
 from mainspring.domain.params import Param
@@ -107,57 +108,66 @@ async def test_every_scheme_with_a_signature_made_elsewhere(
 
 
 BODY = b'{"id": "evt_1"}'
-NOW = int(time.time())
-FORGED: dict[str, tuple[str, dict[str, str]]] = {
-    "nothing": ("github", {}),
-    "another body": ("github", github(SECRET, BODY + b" ")),
-    "another secret": ("github", github(SECRET + "x", BODY)),
-    "no prefix": ("github", {"X-Hub-Signature-256": hex_of(SECRET, BODY)}),
-    "sha1": ("github", {"X-Hub-Signature-256": "sha1=" + hex_of(SECRET, BODY)}),
-    "too short": ("github", {"X-Hub-Signature-256": "sha256=" + hex_of(SECRET, BODY)[:-1]}),
-    "too long": ("github", {"X-Hub-Signature-256": "sha256=" + hex_of(SECRET, BODY) + "0"}),
-    "not hexadecimal": ("github", {"X-Hub-Signature-256": "sha256=" + "g" * 64}),
-    "not ascii": ("github", {"X-Hub-Signature-256": "sha256=" + "é" * 64}),
-    "empty digest": ("github", {"X-Hub-Signature-256": "sha256="}),
-    "stripe without t": ("stripe", {"Stripe-Signature": f"v1={hex_of(SECRET, f'{NOW}.'.encode() + BODY)}"}),
-    "stripe without v1": ("stripe", {"Stripe-Signature": f"t={NOW}"}),
-    "stripe of v0 only": ("stripe", {"Stripe-Signature": f"t={NOW},v0={hex_of(SECRET, f'{NOW}.'.encode() + BODY)}"}),
-    "stripe from before": ("stripe", stripe(SECRET, BODY, at=NOW - 1000)),
-    "stripe from later": ("stripe", stripe(SECRET, BODY, at=NOW + 1000)),
-    "stripe with another time": (
-        "stripe",
-        {
-            "Stripe-Signature": stripe(SECRET, BODY, at=NOW - 1000)["Stripe-Signature"].replace(
-                f"{NOW - 1000}", f"{NOW}"
-            )
-        },
-    ),
-    "stripe with two times": (
-        "stripe",
-        {"Stripe-Signature": f"t={NOW},{stripe(SECRET, BODY, at=NOW - 1000)['Stripe-Signature']}"},
-    ),
-    "stripe with a long number": ("stripe", {"Stripe-Signature": f"t={'9' * 40},v1={'0' * 64}"}),
-    "stripe with another digit": ("stripe", {"Stripe-Signature": f"t=１２３,v1={'0' * 64}".encode().decode("latin-1")}),
-    "generic without a timestamp": ("generic", {"X-Signature-256": hex_of(SECRET, BODY)}),
-    "generic, old": ("generic", generic(SECRET, BODY, at=NOW - 1000)),
-    "generic with another timestamp": ("generic", {**generic(SECRET, BODY, at=NOW - 30), "X-Timestamp": str(NOW)}),
-    "generic with the signature of github": ("generic", {"X-Timestamp": str(NOW), **github(SECRET, BODY)}),
-    "standard, old": ("standard", standard("whsec_" + "A" * 44, BODY, at=NOW - 1000)),
-    "standard with another id": ("standard", {**standard("whsec_" + "A" * 44, BODY), "webhook-id": "msg_2"}),
-    "standard, not base64": ("standard", {**standard("whsec_" + "A" * 44, BODY), "webhook-signature": "v1,???"}),
-    "standard, other version": (
-        "standard",
-        {**standard("whsec_" + "A" * 44, BODY), "webhook-signature": "v2,AAAA"},
-    ),
-}
 
 
-@pytest.mark.parametrize("case", list(FORGED))
+def forged(now: int) -> dict[str, tuple[str, dict[str, str]]]:
+    """Schemes and headers by what is wrong with them. Old ones are refused for their age alone."""
+    return {
+        "nothing": ("github", {}),
+        "another body": ("github", github(SECRET, BODY + b" ")),
+        "another secret": ("github", github(SECRET + "x", BODY)),
+        "no prefix": ("github", {"X-Hub-Signature-256": hex_of(SECRET, BODY)}),
+        "sha1": ("github", {"X-Hub-Signature-256": "sha1=" + hex_of(SECRET, BODY)}),
+        "too short": ("github", {"X-Hub-Signature-256": "sha256=" + hex_of(SECRET, BODY)[:-1]}),
+        "too long": ("github", {"X-Hub-Signature-256": "sha256=" + hex_of(SECRET, BODY) + "0"}),
+        "not hexadecimal": ("github", {"X-Hub-Signature-256": "sha256=" + "g" * 64}),
+        "not ascii": ("github", {"X-Hub-Signature-256": "sha256=" + "é" * 64}),
+        "empty digest": ("github", {"X-Hub-Signature-256": "sha256="}),
+        "stripe without t": ("stripe", {"Stripe-Signature": f"v1={hex_of(SECRET, f'{now}.'.encode() + BODY)}"}),
+        "stripe without v1": ("stripe", {"Stripe-Signature": f"t={now}"}),
+        "stripe of v0 only": (
+            "stripe",
+            {"Stripe-Signature": f"t={now},v0={hex_of(SECRET, f'{now}.'.encode() + BODY)}"},
+        ),
+        "stripe from before": ("stripe", stripe(SECRET, BODY, at=now - 1000)),
+        "stripe from later": ("stripe", stripe(SECRET, BODY, at=now + 1000)),
+        "stripe with another time": (
+            "stripe",
+            {
+                "Stripe-Signature": stripe(SECRET, BODY, at=now - 1000)["Stripe-Signature"].replace(
+                    f"{now - 1000}", f"{now}"
+                )
+            },
+        ),
+        "stripe with two times": (
+            "stripe",
+            {"Stripe-Signature": f"t={now},{stripe(SECRET, BODY, at=now - 1000)['Stripe-Signature']}"},
+        ),
+        "stripe with a long number": ("stripe", {"Stripe-Signature": f"t={'9' * 40},v1={'0' * 64}"}),
+        "stripe with another digit": (
+            "stripe",
+            {"Stripe-Signature": f"t=１２３,v1={'0' * 64}".encode().decode("latin-1")},
+        ),
+        "generic without a timestamp": ("generic", {"X-Signature-256": hex_of(SECRET, BODY)}),
+        "generic, old": ("generic", generic(SECRET, BODY, at=now - 1000)),
+        "generic with another timestamp": ("generic", {**generic(SECRET, BODY, at=now - 30), "X-Timestamp": str(now)}),
+        "generic with the signature of github": ("generic", {"X-Timestamp": str(now), **github(SECRET, BODY)}),
+        "standard, old": ("standard", standard("whsec_" + "A" * 44, BODY, at=now - 1000)),
+        "standard with another id": ("standard", {**standard("whsec_" + "A" * 44, BODY), "webhook-id": "msg_2"}),
+        "standard, not base64": ("standard", {**standard("whsec_" + "A" * 44, BODY), "webhook-signature": "v1,???"}),
+        "standard, other version": (
+            "standard",
+            {**standard("whsec_" + "A" * 44, BODY), "webhook-signature": "v2,AAAA"},
+        ),
+    }
+
+
+@pytest.mark.parametrize("case", list(forged(0)))
 async def test_forged_and_malformed_signatures_start_nothing(
     cluster: Cluster, http: httpx2.AsyncClient, case: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cluster.context.rates, "admit_unauthenticated", lambda *_, **__: None)
-    scheme, headers = FORGED[case]
+    scheme, headers = forged(int(time.time()))[case]
     secret = "whsec_" + "A" * 44 if scheme == "standard" else SECRET
     made, sender = await new_hook(cluster, http, source=WebhookSource(scheme=scheme), secret=secret)  # type: ignore[arg-type]
     count = metrics.TRIGGER_DELIVERIES.labels("webhook", "rejected")
@@ -183,24 +193,24 @@ async def test_the_generic_scheme_with_names_of_the_sender(cluster: Cluster, htt
         events=["order.paid"],
     )
     made, sender = await new_hook(cluster, http, source=source)
-    names = ("X-Shop-Time", "X-Shop-Sign")
+    names, now = ("X-Shop-Time", "X-Shop-Sign"), int(time.time())
     for n, (event, outcome) in enumerate((("order.paid", "started"), ("order.sent", "filtered"), ("", "filtered"))):
         headers = {**generic(SECRET, b"", names=names), "X-Shop-Id": str(n), "X-Shop-Event": event}
         answer = await sender.post(b"", headers)
         assert (answer.status_code, answer.json()["outcome"]) == (200, outcome)
-    moved = {**generic(SECRET, b"", at=NOW - 7, names=names), "X-Shop-Id": "0", "X-Shop-Event": "order.paid"}
+    moved = {**generic(SECRET, b"", at=now - 7, names=names), "X-Shop-Id": "0", "X-Shop-Event": "order.paid"}
     assert (await sender.post(b"", moved)).json()["duplicate"]
     assert len(await executions_of(cluster, made.job)) == 1
 
 
 async def test_without_an_id_the_same_request_is_the_same_delivery(cluster: Cluster, http: httpx2.AsyncClient) -> None:
     made, sender = await new_hook(cluster, http, source=WebhookSource())
-    body = b"{}"
-    for at, expected in ((NOW - 3, 1), (NOW - 3, 1), (NOW - 2, 2)):
+    body, now = b"{}", int(time.time())
+    for at, expected in ((now - 3, 1), (now - 3, 1), (now - 2, 2)):
         assert (await sender.post(body, generic(SECRET, body, at=at))).status_code == 200
         assert len(await executions_of(cluster, made.job)) == expected
     made, sender = await new_hook(cluster, http, source=WebhookSource(dedupe="body"))
-    for at in (NOW - 3, NOW - 2):
+    for at in (now - 3, now - 2):
         assert (await sender.post(body, generic(SECRET, body, at=at))).status_code == 200
     assert len(await executions_of(cluster, made.job)) == 1
 
@@ -383,3 +393,37 @@ async def test_why_names_the_trigger_and_its_last_delivery(cluster: Cluster, htt
         started = (await sender.post(body, github(SECRET, body, delivery="d-2"))).json()
         (created, *_) = (await client.events(started["execution_id"])).items
         assert created.text == f"by trigger {made.name}, delivery id:d-2"
+
+
+async def test_a_tenant_that_may_start_nothing_gets_its_delivery_again(
+    cluster: Cluster, http: httpx2.AsyncClient
+) -> None:
+    """Quota and suspension are decided in the transaction that would start: no cache of tokens or settings counts."""
+    name = f"t-{uuid4().hex[:8]}"
+    async with cluster.client() as admin:
+        await admin.create_tenant(wire.NewTenant(name=name, max_queued=1))
+        token = (await admin.issue_tenant_token(name, wire.NewToken(name="first", role="admin"))).token
+    async with AsyncClient(cluster.url, token) as own:
+        await own.create_job(JobSpec(name="job", task=NoopTask()))
+        made = await own.add_trigger(
+            wire.NewTrigger(name="hook", source=WebhookSource(scheme="github"), job="job", secret=SECRET)
+        )
+        assert made.path is not None
+        sender = Sender(http, made.path)
+        bodies = [json.dumps({"n": n}).encode() for n in range(6)]
+        given = await asyncio.gather(
+            *(sender.post(body, github(SECRET, body, delivery=f"d{n}")) for n, body in enumerate(bodies))
+        )
+        assert sorted(answer.status_code for answer in given) == [200] + [409] * 5
+        refused = next(answer.json() for answer in given if answer.status_code == 409)
+        assert refused["outcome"] == "paused" and "quota max_queued allows 1" in refused["reason"]
+        (waiting,) = (await own.executions(job="job")).items
+        await own.cancel(waiting.execution_id)
+        async with cluster.database.connection() as connection:  # not over the API: no process is informed
+            await connection.execute("UPDATE tenants SET suspended_at = db_now() WHERE name = $1", name)
+        late = await sender.post(bodies[0], github(SECRET, bodies[0], delivery="late"))
+        assert (late.status_code, late.json()["reason"]) == (409, "the tenant is suspended")
+        async with cluster.database.connection() as connection:
+            await connection.execute("UPDATE tenants SET suspended_at = NULL WHERE name = $1", name)
+        late = await sender.post(bodies[0], github(SECRET, bodies[0], delivery="late"))
+        assert (late.status_code, late.json()["outcome"]) == (200, "started")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import subprocess
 from collections.abc import AsyncIterator, Awaitable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,7 +21,7 @@ from mainspring.vault.providers.configuration import read_providers
 from mainspring.vault.providers.guard import path_problem
 from mainspring.vault.providers.sigv4 import Credentials, signed_headers
 from tests.support.certificates import make_certificate
-from tests.support.secret_servers import KvServer, MotoServer
+from tests.support.secret_servers import MOTO, KvServer, MotoServer
 
 VALUE = "hunter2-correct-horse"
 
@@ -220,6 +221,51 @@ def test_signatures_are_those_of_the_documentation() -> None:
 
 
 CREDENTIALS = Credentials("AKIAEXAMPLE", "secret-of-the-account", "session-token")
+BOTOCORE = """
+import datetime, json, sys
+import botocore.auth, botocore.awsrequest, botocore.credentials
+
+given = json.load(sys.stdin)
+at = datetime.datetime.fromisoformat(given["at"])
+botocore.auth.get_current_datetime = lambda remove_tzinfo=True: at.replace(tzinfo=None)
+signed = []
+for headers, body, keys in given["requests"]:
+    request = botocore.awsrequest.AWSRequest("POST", f"https://{headers['Host']}/", headers=headers, data=body.encode())
+    credentials = botocore.credentials.Credentials(*keys)
+    botocore.auth.SigV4Auth(credentials, "secretsmanager", given["region"]).add_auth(request)
+    signed.append(request.headers["Authorization"])
+print(json.dumps(signed))
+"""
+
+
+def test_signatures_are_those_of_botocore() -> None:
+    """AWS's own signer signs the same requests, with and without a session token, in its own process."""
+    program = MOTO / "bin/python"
+    if not program.exists():
+        pytest.skip("moto is not installed (make install-system)")
+    at, region = datetime(2026, 2, 3, 4, 5, 6, tzinfo=UTC), "eu-central-1"
+    plain = {
+        "Host": "secretsmanager.eu-central-1.amazonaws.com",
+        "Content-Type": "application/x-amz-json-1.1",
+        "X-Amz-Target": "secretsmanager.GetSecretValue",
+    }
+    local = plain | {"Host": "127.0.0.1:4566", "X-Amz-Target": "  secretsmanager.GetSecretValue   twice "}
+    requests = [
+        (headers, body, keys)
+        for headers in (plain, local)
+        for body in ("", '{"SecretId":"prod/db"}', '{"SecretId":"straße/" }')
+        for keys in (("AKIDEXAMPLE", "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY"), ("ASIA", "k/+=", "token/+=="))
+    ]
+    given = msgspec.json.encode({"at": at, "region": region, "requests": requests})
+    done = subprocess.run([program, "-c", BOTOCORE], input=given, capture_output=True, check=True, timeout=60)
+    own = [
+        signed_headers(headers, body.encode(), Credentials(*keys), region=region, service="secretsmanager", at=at)[
+            "authorization"
+        ]
+        for headers, body, keys in requests
+    ]
+    assert len(set(own)) == len(requests)
+    assert own == msgspec.json.decode(done.stdout)
 
 
 async def aws_call(url: str, action: str, **body: Any) -> None:

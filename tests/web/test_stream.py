@@ -41,6 +41,14 @@ async def test_the_feed_shows_executions_without_a_reload(cluster: Cluster, brow
         assert top_elements(told.data) == {"tr"}  # a browser drops rows that come after anything else
 
 
+@pytest.mark.parametrize("view", ["now", "workers", "queues", "system"])
+async def test_an_overview_begins_with_its_current_state(
+    cluster: Cluster, browser: httpx2.AsyncClient, view: str
+) -> None:
+    async with listening(browser, f"/ui/stream?view={view}") as events:
+        assert "<" in (await anext(events)).data
+
+
 async def test_what_no_worker_takes_is_shown_as_queued(cluster: Cluster, browser: httpx2.AsyncClient) -> None:
     spec = JobSpec(name="stuck", task=NoopTask(), queue="nobody")
     job_id = await jobs.create(cluster.database, spec, tenant=TENANT, by="test")

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, cast
 from uuid import UUID, uuid4
 
+import msgspec
 import pytest
 
 from mainspring import wire
@@ -203,3 +204,21 @@ async def test_the_next_attempt_may_arrive_before_the_last_result_is_answered() 
     bench.slots.reported(bench.reported.results[1:])
     assert [result.attempt for result in bench.reported.results] == [1, 2]
     assert bench.slots.held() == []
+
+
+async def test_an_attempt_that_was_disclaimed_never_begins() -> None:
+    """Another worker may have it by the time its delivery arrives. Its next attempt is another matter."""
+    bench, disclaimed = Bench(NoopExecutor()), list[wire.Preempt]()
+    bench.slots.on_disclaim = disclaimed.append
+    given = wire.Assignment(uuid4(), 1, "d", job_id=uuid4(), fire_at=FIRE_AT, params=None)
+    asked = wire.Preempt(given.execution_id, 1)
+    for _ in range(2):
+        bench.slots.preempt([asked])
+    assert disclaimed == [asked], "reported once, however often it is asked for"
+    first = PollAnswer(executions=[given], definitions={"d": DEFINITION}, cancels=[])
+    assert bench.attempts.take(first) == [] and bench.slots.busy == 0
+    again = msgspec.structs.replace(given, attempt=2)
+    taken = bench.attempts.take(PollAnswer(executions=[again], definitions={"d": DEFINITION}, cancels=[]))
+    assert [work.assignment for work in taken] == [again]
+    bench.slots.preempt([asked])
+    assert disclaimed == [asked] and taken[0].stop_outcome is None, "an old answer ends no later attempt"

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from mainspring.cli import serve
+from mainspring.cli import worker as worker_command
 from mainspring.client import AsyncClient
 from mainspring.domain.errors import Invalid
 from mainspring.worker.environment import INHERITED, check_names, function_environment, job_environment
@@ -51,6 +53,19 @@ def test_credentials_of_the_installation_are_never_passed_on() -> None:
 def test_a_name_that_is_no_name_is_refused(name: str) -> None:
     with pytest.raises(Invalid, match="--pass-env"):
         check_names([name])
+
+
+def test_no_setting_of_server_or_worker_is_passed_on() -> None:
+    """URLs of databases and engines contain passwords."""
+    options = [option for command in (serve.serve, worker_command.worker) for option in command.params]
+    settings = {name for option in options if isinstance(name := option.envvar, str)} - {"MAINSPRING_URL"}
+    assert {"MAINSPRING_RESULTS", "MAINSPRING_REPLICA_URL", "MAINSPRING_DIRECT_DATABASE_URL"} <= settings
+    settings |= {"OTEL_EXPORTER_OTLP_HEADERS"}
+    environ = dict.fromkeys(settings, "redis://user:password@host") | {"MAINSPRING_URL": "http://localhost:7171"}
+    assert set(job_environment(["*", "MAINSPRING_*", *settings], environ=environ)) == {"MAINSPRING_URL"}
+    for name in settings:
+        with pytest.raises(Invalid, match="credentials"):
+            check_names([name])
 
 
 # A worker process --------------------------------------------------------------------------------------------

@@ -19,6 +19,8 @@ import pytest
 
 from tests.support.processes import alive, until
 
+LEASE_S = 20
+
 
 class Watched:
     """A guardian whose pipe the test writes to."""
@@ -96,17 +98,27 @@ async def test_a_child_that_ended_is_nobodys_business(guardian: Watched, child: 
 
 async def test_before_the_lease_ends_the_children_do(guardian: Watched, child: subprocess.Popen[bytes]) -> None:
     ends = boottime() + 3.5
-    guardian.hears(f"add_process_group {child.pid}", f"lease {ends}")
+    guardian.hears(f"add_process_group {child.pid}", f"lease {ends} {LEASE_S}")
     await until("the child's end", lambda: child.poll() is not None, within_s=10)
     assert child.returncode == -15, "asked first"
     assert boottime() < ends
     assert not guardian.gone(), "the worker may come back"
 
 
+async def test_an_idle_worker_with_a_short_lease_may_start_a_child_just_before_it_renews(
+    guardian: Watched, child: subprocess.Popen[bytes]
+) -> None:
+    """Half of the lease is left then."""
+    ends = boottime() + 2.5
+    guardian.hears(f"add_process_group {child.pid}", f"lease {ends} 5")
+    await until("the child's end", lambda: child.poll() is not None, within_s=10)
+    assert 0 < ends - boottime() < 5 / 3 + 0.1
+
+
 async def test_who_does_not_listen_is_killed_before_the_lease_ends(guardian: Watched) -> None:
     with running("trap '' TERM; echo ready; while :; do sleep 0.05; done") as stubborn:
         ends = boottime() + 1.5
-        guardian.hears(f"add_process_group {stubborn.pid}", f"lease {ends}")
+        guardian.hears(f"add_process_group {stubborn.pid}", f"lease {ends} {LEASE_S}")
         await until("its end", lambda: stubborn.poll() is not None, within_s=10)
         assert stubborn.returncode == -9
         assert boottime() < ends
@@ -116,12 +128,12 @@ async def test_a_renewed_lease_lets_them_live(guardian: Watched, child: subproce
     """A renewal counts; the end of the second child proves that the guardian is still running."""
     guardian.hears(
         f"add_process_group {child.pid}",
-        f"lease {boottime() + 3.2}",
-        f"lease {boottime() + 60}",
+        f"lease {boottime() + 3.2} {LEASE_S}",
+        f"lease {boottime() + 60} 60",
         f"remove_process_group {child.pid}",
     )
     with running("echo ready; exec sleep 600") as other:
-        guardian.hears(f"add_process_group {other.pid}", f"lease {boottime() + 3.2}")
+        guardian.hears(f"add_process_group {other.pid}", f"lease {boottime() + 3.2} {LEASE_S}")
         await until("the other's end", lambda: other.poll() is not None, within_s=10)
     assert alive(child.pid)
 
@@ -187,5 +199,5 @@ async def test_a_busy_engine_is_asked_until_no_container_is_left(
         guardian.loses_its_worker()
         await until("the guardian's end", guardian.gone, within_s=30)
     else:
-        guardian.hears(f"lease {boottime()}")
+        guardian.hears(f"lease {boottime()} {LEASE_S}")
     await until("the removal", lambda: not busy.left, within_s=30)

@@ -6,7 +6,6 @@ A wake-up that is lost only in some order of events shows itself here as a drain
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import random
 import types
@@ -18,6 +17,7 @@ import pytest
 from mainspring import wire
 from mainspring.embedded.server import EmbeddedServer
 from tests.conftest import Cluster, clone, started
+from tests.support.figures import record
 from tests.support.seeds import SEED
 from tests.support.tcp_proxy import later
 
@@ -78,6 +78,7 @@ async def drains(cluster: Cluster, rng: random.Random, seconds: float, *, stream
     return count
 
 
+@pytest.mark.fault
 @pytest.mark.parametrize("streams", [True, False], ids=["stream", "poll"])
 async def test_every_short_drain_ends(postgres: EmbeddedServer, streams: bool) -> None:
     rng = random.Random(SEED)
@@ -89,5 +90,5 @@ async def test_every_short_drain_ends(postgres: EmbeddedServer, streams: bool) -
             count = await drains(cluster, rng, SECONDS, streams=streams)
         finally:
             loop.set_task_factory(None)
-    print(json.dumps({"drains": count, "seed": SEED, "streams": streams}))
+    record(f"short drains ({'stream' if streams else 'poll'})", drains=count, seconds=SECONDS)
     assert count > 3

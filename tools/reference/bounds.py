@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from mainspring import codec, killable, manifest
-from mainspring.domain import bounds, duration, errors, filter, json_schema, task, template
+from mainspring.domain import bounds, duration, errors, filter, job, json_schema, task, template
 from mainspring.domain.placement import functions
 from mainspring.domain.workflow import condition, spec
 from mainspring.runs import expressions, release
@@ -40,6 +40,7 @@ def _rows() -> list[tuple[str, str]]:
         ("labels, headers, environment variables, declared parameters", f"{bounds.MAX_ENTRIES:,} each"),
         ("parameters, arguments, settings, metadata", f"{bounds.MAX_VALUES:,} each"),
         ("resources", f"{bounds.MAX_SMALL_LIST:,}"),
+        ("labels and resources of a job", f"{job.MAX_DEMAND_BYTES:,} bytes as JSON"),
         ("duration", f"{duration.MAX_CHARS:,} characters, 1,000 years"),
         ("filter of a list", f"{filter.MAX_FILTER:,} characters"),
         ("problems that an error lists", f"{errors.MAX_PROBLEMS:,}, each of {errors.MAX_MESSAGE_CHARS:,} characters"),

@@ -20,7 +20,7 @@ from tools.teeth.planting import Bug, bugs, copy_tree, planted
 from tools.tree import ROOT
 
 PAGE = ROOT / "docs" / "explanation" / "planted-bugs.md"
-LONGEST_S = 240
+LONGEST_S = 420
 _FAILED = re.compile(r"^(?:FAILED|ERROR) ([^\s\[]+)", re.MULTILINE)
 
 HEAD = """\
@@ -96,7 +96,7 @@ def main() -> int:
         for bug in chosen:
             outcomes.append(run(bug, Path(folder)))
             report(outcomes[-1])
-    write_page(outcomes)
+            write_page(outcomes)
     caught = sum(o.by is not None for o in outcomes)
     print(json.dumps({"planted": len(outcomes), "caught": caught}))
     return 0 if caught == len(outcomes) and outcomes else 1

@@ -16,6 +16,9 @@ from tools.tree import ROOT
 BUGS = Path(__file__).parent / "bugs.toml"
 COPIED = ("src", "tests", "tools", "docs", "examples", "benchmarks", "pyproject.toml", "README.md", "Makefile")
 
+SERVERS = ".cache"
+"""Programs that `make install-system` has fetched. Without them, tests of engines are skipped, and catch nothing."""
+
 
 class Edit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One replacement. `find` occurs exactly once in the file."""
@@ -60,6 +63,8 @@ def copy_tree(to: Path) -> None:
             shutil.copytree(ROOT / name, to / name, ignore=shutil.ignore_patterns("__pycache__"))
         elif (ROOT / name).exists():
             shutil.copy2(ROOT / name, to / name)
+    if (ROOT / SERVERS).is_dir():
+        (to / SERVERS).symlink_to(ROOT / SERVERS)
 
 
 @contextmanager

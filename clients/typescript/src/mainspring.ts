@@ -48,7 +48,7 @@ export interface AppriseTarget {
   "url"?: string | null;
 }
 
-/** Waits for approval. Without an answer before `expires` the step is rejected. The user or token that started the run, or wrote the version of the workflow, cannot approve it unless `self_approval` allows that. With `roles` or `users`, only these decide. `count` users or tokens have to approve. With `guards_edits`, only those who decide may change the workflow. */
+/** Waits for approval. Without an answer before `expires` the step is rejected. The user or token that started the run, or wrote the version of the workflow, cannot approve it unless `self_approval` allows that. With `roles`, `users` or `groups`, only these decide. `count` users or tokens have to approve. With `guards_edits`, only those who decide may change the workflow. */
 export interface Approval {
   "scope"?: string;
   "expires"?: string | number | null;
@@ -56,6 +56,7 @@ export interface Approval {
   "self_approval"?: boolean;
   "roles"?: Array<string>;
   "users"?: Array<string>;
+  "groups"?: Array<string>;
   "count"?: number;
   "guards_edits"?: boolean;
 }
@@ -175,7 +176,7 @@ export interface BatchAnswer {
   "items": Array<Submitted>;
 }
 
-/** One execution to submit; `job` is a name or an id. */
+/** One execution to submit; `job` is a name or an id. Written without its defaults: a batch is a quarter as long, and is checked and decoded in a third of the time. */
 export interface BatchItem {
   "job": string;
   "at"?: string | null;
@@ -241,6 +242,17 @@ export interface CalendarVersion {
 
 export interface Cancel {
   "reason"?: string;
+}
+
+/** A simulation of so many workers, each with so many slots, all serving every queue, up to `until_at`. `busy`: the share of the slots' time that is used. `minutes`: those with the longest waits. Executions take slots in the order of their due times; priorities, limits, resources, jitter and windows are left out. */
+export interface CapacityForecast {
+  "workers": number;
+  "slots": number;
+  "until_at": string;
+  "executions": number;
+  "busy": number;
+  "queues": Array<QueueWait>;
+  "minutes": Array<CrowdedWait>;
 }
 
 /** A channel. `target` omits secrets, except references to them; `secrets` names those that are set. `secret` is present only in the response that generated a webhook's signing secret. */
@@ -312,6 +324,38 @@ export interface ContainerTask {
   "user"?: string | null;
   "workdir"?: string | null;
   "pull"?: "always" | "missing" | "never";
+}
+
+/** Executions, hours and costs since `since_at` by tenant, queue and job; the most expensive jobs only. */
+export interface Costs {
+  "since_at": string;
+  "until": string;
+  "currency": string;
+  "cost": number | null;
+  "tenants": Array<Usage>;
+  "queues": Array<Usage>;
+  "jobs": Array<Usage>;
+}
+
+/** A minute with many fires, and the schedules that have the most of them. */
+export interface CrowdedMinute {
+  "at": string;
+  "due": number;
+  "schedules": Array<CrowdingSchedule>;
+}
+
+/** A minute whose executions wait: how many are due, and the longest wait. */
+export interface CrowdedWait {
+  "at": string;
+  "due": number;
+  "max_ms": number;
+}
+
+/** A schedule, its fires in a crowded minute, and some of its jobs. */
+export interface CrowdingSchedule {
+  "schedule": string;
+  "due": number;
+  "jobs": Array<string>;
 }
 
 /** An execution that failed or was lost permanently; it has the execution's id. `open` waits for a decision; `replaying` runs again as `replayed_as`; `held` waits for the replay of another one (`replay_after`); `superseded` means that its replay failed too and has its own dead letter. */
@@ -480,6 +524,26 @@ export interface DrainWorker {
   "reason"?: string;
 }
 
+export interface DurationDecision {
+  "approved": boolean;
+  "note"?: string;
+}
+
+/** A request for a timeout above the maximum of a queue. Once approved, every writer of the job may use it. */
+export interface DurationRequest {
+  "request_id": string;
+  "job": string;
+  "queue": string;
+  "timeout": string;
+  "reason": string;
+  "state": "approved" | "refused" | "requested" | "withdrawn";
+  "requested_at": string;
+  "requested_by": string;
+  "decided_at": string | null;
+  "decided_by": string | null;
+  "note": string;
+}
+
 export interface EndedSessions {
   "ended": number;
 }
@@ -562,6 +626,35 @@ export interface Fires {
   "timezone": string;
   "fires": Array<string>;
   "notes": Array<string>;
+  "starts"?: Array<PlannedStart>;
+}
+
+/** The window in which an execution may run: until a wall time, or a time after the fire. `takes` is the expected duration; without it, the durations of past executions count. */
+export interface Flexible {
+  "before"?: string | null;
+  "within"?: string | number | null;
+  "takes"?: string | number | null;
+}
+
+/** The load expected from schedules in [begin_at, end_at). Not `exact`: fires are estimated from a sample. */
+export interface Forecast {
+  "begin_at": string;
+  "end_at": string;
+  "fires": number;
+  "exact": boolean;
+  "notes": Array<string>;
+  "hours": Array<ForecastHour>;
+  "queues": Array<QueueForecast>;
+  "crowded": Array<CrowdedMinute>;
+  "spread": Array<Spread>;
+  "capacity"?: CapacityForecast | null;
+}
+
+/** What is expected in an hour. `slots`: how many are busy on average. */
+export interface ForecastHour {
+  "at": string;
+  "fires": number;
+  "slots": number;
 }
 
 /** The latest runs of a workflow, newest first. */
@@ -627,6 +720,25 @@ export interface Job {
   "declared"?: Declaration | null;
 }
 
+/** What the attempts of a job have used since `since_at`, and the sizes that this suggests. CPU time and memory are those of `attempts` attempts that ran a program (`shell`): `memory_max` in bytes, of the largest process, and at least what a worker itself needs; `cores_max` is the highest mean of one attempt. Durations are those of successes, within 5 %. `too_small` names resources of which attempts have used more than `requested`. */
+export interface JobSize {
+  "job_id": string;
+  "job": string;
+  "since_at": string;
+  "attempts": number;
+  "memory_max": number | null;
+  "cores_max": number | null;
+  "cores_mean": number | null;
+  "succeeded": number;
+  "p50_ms": number | null;
+  "p95_ms": number | null;
+  "longest_ms": number | null;
+  "requested": Record<string, string>;
+  "timeout_s": number;
+  "suggested": SuggestedSize;
+  "too_small": Array<string>;
+}
+
 /** A job as users write it. Durations are seconds, `10m` or ISO 8601. */
 export interface JobSpec {
   "name": string;
@@ -659,9 +771,11 @@ export interface JobSpec {
   "preemptible"?: boolean | null;
   "artifacts_in"?: Array<ArtifactIn> | null;
   "allow_plaintext"?: Array<string>;
+  "flexible"?: Flexible | null;
+  "spot"?: "never" | "prefer" | "tolerate" | null;
 }
 
-/** Statistics of the executions of a job that ended since `since_at`, of the latest 10,000 at most. Durations are those of successes, in milliseconds. `success_ratio` is of those that ended; fires that were skipped are counted beside it. */
+/** Statistics of the executions of a job that ended since `since_at`. Percentiles are within 5 %. Durations are those of successes, in milliseconds. `success_ratio` is of those that ended; fires that were skipped are counted beside it. */
 export interface JobStats {
   "job_id": string;
   "job": string;
@@ -695,6 +809,7 @@ export interface LedgerEntry {
   "fires": number;
   "note"?: string | null;
   "started_by"?: StartedBy | null;
+  "due_at"?: string | null;
 }
 
 /** An event in the life of an execution; `event` is its name in the event catalogue. */
@@ -809,6 +924,14 @@ export interface NewDependency {
   "wait"?: string | number | null;
 }
 
+/** A timeout above the maximum of a queue that a job is to have. The job, by name, need not exist yet. */
+export interface NewDurationRequest {
+  "job": string;
+  "queue": string;
+  "timeout": string;
+  "reason": string;
+}
+
 /** Capacity to reserve on workers: `slots`, each with all of `resources`, from `start_at` to `end_at`. It serves the whole tenant, a `queue`, or a `job` by name or id. `anyway` accepts it although no current worker has the capacity. */
 export interface NewReservation {
   "name": string;
@@ -843,6 +966,7 @@ export interface NewTenant {
   "min_interval_s"?: number | null;
   "end_required"?: boolean;
   "output_per_day"?: number | null;
+  "keep_history_s"?: number | null;
   "name": string;
 }
 
@@ -861,7 +985,7 @@ export interface NewToken {
 
 /** A new trigger. Without `secret`, a webhook gets a generated one; `secret://name` refers to a secret. */
 export interface NewTrigger {
-  "source": WebhookSource | CompletionSource | FilesSource;
+  "source": WebhookSource | CompletionSource | FilesSource | TopicSource;
   "job": string;
   "when"?: string | null;
   "params"?: Record<string, unknown>;
@@ -877,6 +1001,7 @@ export interface NewUser {
   "role": string;
   "display_name"?: string;
   "kind"?: "service" | "user";
+  "groups"?: Array<string>;
 }
 
 /** A token for workers. Each grant is a name, or a prefix that ends in `*`; `*` alone grants everything. A label is granted as `key=value`. `expires_in` is a duration such as `90d`; null: never. */
@@ -982,6 +1107,12 @@ export interface PageDeadLetter {
 /** One page of a list. `next_cursor` is null on the last page. */
 export interface PageDelivery {
   "items": Array<Delivery>;
+  "next_cursor"?: string | null;
+}
+
+/** One page of a list. `next_cursor` is null on the last page. */
+export interface PageDurationRequest {
+  "items": Array<DurationRequest>;
   "next_cursor"?: string | null;
 }
 
@@ -1121,6 +1252,13 @@ export interface Pause {
   "until"?: string | null;
 }
 
+/** When the execution of a flexible job's fire is expected to start; null if it is not planned yet. The plan may change until the fire. The execution that the fire creates keeps its start. */
+export interface PlannedStart {
+  "fire_at": string;
+  "start_at": string | null;
+  "window_end_at": string;
+}
+
 /** Passes `settings` to the executor of a plug-in. */
 export interface PluginTask {
   "kind": "plugin";
@@ -1182,7 +1320,19 @@ export interface Queue {
   "slots": number;
 }
 
-/** The load of a queue, for an autoscaler. `slots` counts those of live workers, `reserved` those reserved for this queue only. `wanted_slots` would run all waiting and running executions at `target` utilization. */
+/** What is expected in a queue. Durations are those of the last week, null if nothing ended in it. `slots` are busy on average in its busiest hour, which begins at `busiest_at`; `slots_p95` would be, if every execution took as long as `p95_ms`. */
+export interface QueueForecast {
+  "name": string;
+  "fires": number;
+  "busiest_at": string | null;
+  "slots": number | null;
+  "slots_p95": number | null;
+  "mean_ms": number | null;
+  "p50_ms": number | null;
+  "p95_ms": number | null;
+}
+
+/** The load of a queue, for an autoscaler. `slots` counts those of live workers, `reserved` those reserved for this queue only. `wanted_slots` would run all waiting and running executions at `target` utilization, and those that messages of topics will start (`topic_lag`). */
 export interface QueueLoad {
   "depth": number;
   "oldest_s": number;
@@ -1192,6 +1342,7 @@ export interface QueueLoad {
   "reserved": number;
   "utilization": number;
   "wanted_slots": number;
+  "topic_lag"?: number;
 }
 
 /** Settings of one queue. Durations are seconds. */
@@ -1204,6 +1355,16 @@ export interface QueueSettings {
   "paused"?: boolean;
   "max_duration_s"?: number | null;
   "min_isolation"?: "bwrap" | "container" | "none" | "process";
+}
+
+/** How long executions of a queue wait for a slot in a simulation; the longest of those due at `longest_at`. */
+export interface QueueWait {
+  "name": string;
+  "executions": number;
+  "p50_ms": number;
+  "p95_ms": number;
+  "max_ms": number;
+  "longest_at": string | null;
 }
 
 /** All queues. `min_isolation` holds in each of them, in addition to its own. */
@@ -1616,6 +1777,19 @@ export interface SmtpTarget {
   "password"?: string | null;
 }
 
+/** How to spread a schedule of a crowded minute: `jitter` for its jobs, or another minute, `shift_min` later. `jobs` counts its jobs, `examples` names some that have no jitter yet. There are `due` fires in the minute, and `then` in the most crowded minute of the hour afterwards. */
+export interface Spread {
+  "at": string;
+  "due": number;
+  "schedule": string;
+  "jobs": number;
+  "examples": Array<string>;
+  "jitter": string | null;
+  "shift_min": number | null;
+  "then": number;
+  "patch"?: Record<string, unknown> | null;
+}
+
 /** The trigger that started an execution, and the delivery that reached it. `event`: the event of a webhook, the state in which the execution `execution_id` ended, or the path of a file. The trigger may have been deleted since. */
 export interface StartedBy {
   "trigger_id": string;
@@ -1723,6 +1897,13 @@ export interface Submitted {
   "error"?: string | null;
 }
 
+/** Sizes for a job, null where fewer than ten attempts are known: `memory` and `cpu` as resources are written. */
+export interface SuggestedSize {
+  "memory": string | null;
+  "cpu": string | null;
+  "timeout_s": number | null;
+}
+
 export interface SuspendTenant {
   "reason"?: string;
 }
@@ -1740,6 +1921,7 @@ export interface Tenant {
   "min_interval_s": number | null;
   "end_required": boolean;
   "output_per_day": number | null;
+  "keep_history_s": number | null;
   "output_today": number;
   "share": TenantShare;
 }
@@ -1763,6 +1945,7 @@ export interface TenantSettings {
   "min_interval_s"?: number | null;
   "end_required"?: boolean;
   "output_per_day"?: number | null;
+  "keep_history_s"?: number | null;
 }
 
 /** `entitled` and `used` are fractions of all tenants that run or wait for something. */
@@ -1793,7 +1976,17 @@ export interface Token {
   "current": boolean;
 }
 
-/** A trigger. `path` is the address of a webhook on this server. `secret` is present only in the response that generated it. `secret_reference` is the `secret://name` that the trigger refers to. `previous_secret_until`: until then, requests may be signed with the secret before it as well. `last_rejection`: why a request was rejected; recorded at most every ten seconds. Of a trigger that watches files: `looked_at` is the last look that could read the place; while one cannot, the state is `failing`, and `last_error` says why. */
+/** A message of a topic. `cluster` is the name that the operator has given to a Kafka cluster. With `batch`, up to that many messages of a partition start one execution; a batch ends after `within`, too. `start`: `latest` begins with messages that are newer than the trigger, `earliest` with the oldest that is kept. */
+export interface TopicSource {
+  "kind": "topic";
+  "cluster": string;
+  "topic": string;
+  "batch"?: number;
+  "within"?: string | number;
+  "start"?: "earliest" | "latest";
+}
+
+/** A trigger. `path` is the address of a webhook on this server. `secret` is present only in the response that generated it. `secret_reference` is the `secret://name` that the trigger refers to. `previous_secret_until`: until then, requests may be signed with the secret before it as well. `last_rejection`: why a request was rejected; recorded at most every ten seconds. Of a trigger that watches files: `looked_at` is the last look that could read the place; while one cannot, the state is `failing`, and `last_error` says why. A trigger that reads a topic has these fields, too; `lag` is the number of messages that wait. */
 export interface Trigger {
   "trigger_id": string;
   "name": string;
@@ -1817,6 +2010,7 @@ export interface Trigger {
   "next_look_at"?: string | null;
   "last_error"?: string | null;
   "last_error_at"?: string | null;
+  "lag"?: number | null;
   "secret"?: string | null;
 }
 
@@ -1837,7 +2031,7 @@ export interface TriggerPause {
   "reason"?: string;
 }
 
-/** A sample for a dry run: the body and headers of a webhook, an ended execution, or a file. For a completion, `body` is the sample of `execution`, if `execution_id` names none; for files, that of `file`. */
+/** A sample for a dry run: the body and headers of a webhook or a message, an ended execution, or a file. For a completion, `body` is the sample of `execution`, if `execution_id` names none; for files, that of `file`. */
 export interface TriggerSample {
   "body"?: unknown;
   "headers"?: Record<string, string>;
@@ -1847,7 +2041,7 @@ export interface TriggerSample {
 
 /** What starts a job or workflow, under which condition (`when`, CEL), and with which params. `params` are JSON values with templates such as `{{body.ref}}`; `expressions` are CEL expressions by parameter. */
 export interface TriggerSpec {
-  "source": WebhookSource | CompletionSource | FilesSource;
+  "source": WebhookSource | CompletionSource | FilesSource | TopicSource;
   "job": string;
   "when"?: string | null;
   "params"?: Record<string, unknown>;
@@ -1863,6 +2057,24 @@ export interface TriggerTest {
   "reason"?: string | null;
 }
 
+/** What the executions of a job, a queue or a tenant used. Durations are those of last attempts. `cost` is by the prices of the server and the resources that the current version of each job requests; null without prices. `resource_hours`: hours of cores (`cpu`), GiB (`memory`, `disk`) and other resources that they held. Percentiles, of the durations of successes, are known for queues only. */
+export interface Usage {
+  "name": string;
+  "executions": number;
+  "failed": number;
+  "skipped": number;
+  "run_hours": number;
+  "mean_ms": number | null;
+  "mean_wait_ms": number | null;
+  "cost": number | null;
+  "job_id"?: string | null;
+  "queue"?: string | null;
+  "p50_ms"?: number | null;
+  "p95_ms"?: number | null;
+  "p99_ms"?: number | null;
+  "resource_hours"?: Record<string, number>;
+}
+
 export interface User {
   "user_id": string;
   "name": string;
@@ -1875,12 +2087,14 @@ export interface User {
   "last_used_at": string | null;
   "issuer"?: string | null;
   "blocked_at"?: string | null;
+  "groups"?: Array<string>;
 }
 
 /** Fields that are null stay as they are. */
 export interface UserChange {
   "role"?: string | null;
   "display_name"?: string | null;
+  "groups"?: Array<string> | null;
 }
 
 /** One version of a job's definition; versions are immutable. */
@@ -1927,6 +2141,7 @@ export interface Whoami {
   "scopes": Array<string>;
   "user_id": string | null;
   "expires_in_s": number | null;
+  "groups"?: Array<string>;
 }
 
 /** Why an execution does not run yet: reasons in the order in which they must be resolved. `started_by`: the trigger that started it. */
@@ -2232,6 +2447,11 @@ export class Client {
     return this.call<ChannelTest>("POST", `/api/v1/channels/${encodeURIComponent(name)}/test`, undefined, options);
   }
 
+  /** Get executions, hours and costs of the last days (30, at most 35) by queue, and of the most expensive jobs. GET /api/v1/costs */
+  costsReport(options: Options = {}): Promise<Costs> {
+    return this.call<Costs>("GET", `/api/v1/costs`, undefined, options);
+  }
+
   /** List executions that failed or were lost permanently, latest fire first. GET /api/v1/dead-letters */
   deadLettersListDeadLetters(options: Options = {}): Promise<PageDeadLetter> {
     return this.call<PageDeadLetter>("GET", `/api/v1/dead-letters`, undefined, options);
@@ -2297,6 +2517,26 @@ export class Client {
     return this.call<Diagnosis>("GET", `/api/v1/doctor`, undefined, options);
   }
 
+  /** List requests for timeouts above the maximum of a queue, newest first. GET /api/v1/duration-requests */
+  durationRequestsListRequests(options: Options = {}): Promise<PageDurationRequest> {
+    return this.call<PageDurationRequest>("GET", `/api/v1/duration-requests`, undefined, options);
+  }
+
+  /** Request that a job may have a timeout above the maximum of a queue. POST /api/v1/duration-requests */
+  durationRequestsCreate(body: NewDurationRequest, options: Options = {}): Promise<DurationRequest> {
+    return this.call<DurationRequest>("POST", `/api/v1/duration-requests`, body, options);
+  }
+
+  /** Approve or refuse a request, or revoke an approved one. Who requested it cannot approve it. POST /api/v1/duration-requests/{ref}/decide */
+  durationRequestsDecide(ref: string, body: DurationDecision, options: Options = {}): Promise<DurationRequest> {
+    return this.call<DurationRequest>("POST", `/api/v1/duration-requests/${encodeURIComponent(ref)}/decide`, body, options);
+  }
+
+  /** Withdraw a request of your own that is not decided yet. POST /api/v1/duration-requests/{ref}/withdraw */
+  durationRequestsWithdraw(ref: string, options: Options = {}): Promise<DurationRequest> {
+    return this.call<DurationRequest>("POST", `/api/v1/duration-requests/${encodeURIComponent(ref)}/withdraw`, undefined, options);
+  }
+
   /** List executions, latest fire first. GET /api/v1/executions */
   executionsListExecutions(options: Options = {}): Promise<PageExecution> {
     return this.call<PageExecution>("GET", `/api/v1/executions`, undefined, options);
@@ -2345,6 +2585,11 @@ export class Client {
   /** Get the execution that the caller requested last; if there is none, the one that was due last. GET /api/v1/executions:last */
   executionsLast(options: Options = {}): Promise<Execution> {
     return this.call<Execution>("GET", `/api/v1/executions:last`, undefined, options);
+  }
+
+  /** Get the load expected from schedules in the coming days (7, at most 14), crowded minutes, and how to spread them. GET /api/v1/forecast */
+  forecastComingDays(options: Options = {}): Promise<Forecast> {
+    return this.call<Forecast>("GET", `/api/v1/forecast`, undefined, options);
   }
 
   /** Create a job. POST /api/v1/jobs */
@@ -2425,6 +2670,11 @@ export class Client {
   /** Restore an earlier version as a new one. POST /api/v1/jobs/{ref}/rollback */
   jobsRollback(ref: string, body: Rollback, options: Options = {}): Promise<Job> {
     return this.call<Job>("POST", `/api/v1/jobs/${encodeURIComponent(ref)}/rollback`, body, options);
+  }
+
+  /** Get the memory, CPU and timeout that the attempts of the last two weeks suggest for a job, with the evidence. GET /api/v1/jobs/{ref}/size */
+  jobsSize(ref: string, options: Options = {}): Promise<JobSize> {
+    return this.call<JobSize>("GET", `/api/v1/jobs/${encodeURIComponent(ref)}/size`, undefined, options);
   }
 
   /** Release the jobs that depend on this one without running it. POST /api/v1/jobs/{ref}/skip */
@@ -2767,7 +3017,7 @@ export class Client {
     return this.call<User>("POST", `/api/v1/users`, body, options);
   }
 
-  /** Change the role or the display name of a user. A new role applies to all its tokens at once. PATCH /api/v1/users/{name} */
+  /** Change role, groups or display name of a user. A change applies to all its tokens at once. PATCH /api/v1/users/{name} */
   usersChangeUser(name: string, body: UserChange, options: Options = {}): Promise<User> {
     return this.call<User>("PATCH", `/api/v1/users/${encodeURIComponent(name)}`, body, options);
   }

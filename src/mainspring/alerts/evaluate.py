@@ -12,7 +12,17 @@ import structlog
 from mainspring import ports
 from mainspring.alerts.readings import ReadingHistory, take_readings
 from mainspring.clock import Clock, SystemClock
-from mainspring.domain.alert import BUILT_IN, AlertChanges, Reading, Rule, judge, labels_of, rules_of
+from mainspring.domain.alert import (
+    BUILT_IN,
+    DOCTOR,
+    AlertChanges,
+    OpenAlert,
+    Reading,
+    Rule,
+    judge,
+    labels_of,
+    rules_of,
+)
 from mainspring.domain.silence import Silence, silenced_until
 from mainspring.ids import new_id
 from mainspring.service import Loops, Service
@@ -51,12 +61,14 @@ class AlertEvaluator(Service):
         subscriptions: Subscriptions,
         *,
         leads: Callable[[], bool],
+        doctor: Callable[[], Sequence[Reading] | None] = lambda: None,
         every_s: float = INTERVAL_S,
         clock: Clock | None = None,
     ) -> None:
         self._database = database
         self._subscriptions = subscriptions
         self._leads = leads
+        self._doctor = doctor
         self._every_s = every_s
         self._clock = clock or SystemClock()
         self._history = ReadingHistory()
@@ -95,12 +107,20 @@ class AlertEvaluator(Service):
             self._history.deadlines_at = now_ms + round((self._clock.monotonic() - started) * 1000 * DEADLINE_REST)
             known = await alerts.open_alerts(connection)
             await self._sample_queues(connection, readings, now_ms)
-        await self.apply(judge(self._rules, readings, known, now_ms=now_ms), now_ms=now_ms)
+        examined = self._doctor()
+        if examined is None:  # a new leader has not run the checks yet: alerts of the one before stay as they are
+            known = [alert for alert in known if not self._is_of_doctor(alert)]
+        changes = judge(self._rules, [*readings, *(examined or ())], known, now_ms=now_ms)
+        await self.apply(changes, now_ms=now_ms)
         await self._notify_jobs()
         self._evaluations += 1
         if self._evaluations % CLEANUP_EVERY == 0:
             async with self._database.connection() as connection:
                 await alerts.forget_alerts(connection, limit=10_000)
+
+    def _is_of_doctor(self, alert: OpenAlert) -> bool:
+        rule = self._rules.get(alert.tenant, BUILT_IN).get(alert.rule)
+        return rule is not None and rule.enabled and rule.condition == DOCTOR
 
     async def _sample_queues(self, connection: Connection, readings: Sequence[Reading], now_ms: int) -> None:
         """Keep the depths of the queues, which were just read for the rules, once a minute."""

@@ -16,6 +16,7 @@ from uuid import uuid4
 
 from prometheus_client import Histogram
 
+from mainspring.domain.engines import figure_of
 from mainspring.service import Loops, Service
 from mainspring.store import measurements
 from mainspring.store.db import Database
@@ -72,9 +73,17 @@ class ProcessMeasurements(Service):
             "settled": now.settled - five.settled,
             "stale": now.stale - five.stale,
             "results_pending": _value(metrics.RESULTS_PENDING),
+            "results_streamed": max(
+                (_value(lag) for (role, _), lag in metrics.ENGINE_LAG._metrics.items() if role == "results"),
+                default=0.0,
+            ),
             "clock_skew_s": _value(metrics.CLOCK_SKEW),
             "shard_jobs": max((_value(child) for child in metrics.SHARD_JOBS._metrics.values()), default=0.0),
         }
+        for (role, engine), up in metrics.ENGINE_UP._metrics.items():
+            found[figure_of(role, engine)] = _value(up)
+            if role == "events":
+                found["events_waiting_s"] = _value(metrics.EVENTS_WAITING_S)
         fires = [after - before for after, before in zip(now.latency, one.latency, strict=True)]
         if sum(fires) > 0:
             found["scheduling_p95_s"] = _percentile(metrics.SCHEDULING_LATENCY, fires, 0.95)

@@ -7,17 +7,17 @@ from collections.abc import Iterator, Sequence
 from uuid import UUID
 
 from mainspring.clock import instant
-from mainspring.domain.alert import Reading
+from mainspring.domain.alert import OPERATOR, Reading
+from mainspring.domain.engines import engine_states
 from mainspring.domain.schedule.deadline import DeadlineStatus
 from mainspring.store import deadlines, measurements
 from mainspring.store.db import Connection
 from mainspring.store.jobs import JobRow
 from mainspring.store.measurements import Durations, Figure
 
-OPERATOR = 1
-"""The tenant that receives alerts about the whole system."""
 MIN_FOR_RATIO = 20
 """A ratio of fewer executions is not reported."""
+MOST_NAMED = 3
 MIN_RESULTS_FOR_STALE = 100
 MIN_DURATIONS = (20, 50)
 NOISE_MS = 10
@@ -83,6 +83,9 @@ def _of_figure(f: Figure) -> Iterator[Reading]:
         case "channel_failing":
             says = f"channel {f.key} has failed for {f.value:.0f} s: {f.about}"
             yield Reading(f.condition, tenant, f.value, says, f.key)
+        case "topic_lag":
+            why = f": {f.about}" if f.about else ""
+            yield Reading(f.condition, tenant, f.value, f"{f.value:,.0f} messages wait for trigger {f.key}{why}", f.key)
         case "output_quota":
             says = f"{f.value:.0%} of the output quota of today is used; output beyond it is cut"
             yield Reading(f.condition, tenant, f.value, says)
@@ -112,8 +115,14 @@ def _growth(history: ReadingHistory, found: Sequence[Figure]) -> list[Reading]:
 
 def _of_processes(measured: Sequence[tuple[str, dict[str, float]]]) -> list[Reading]:
     readings = []
-    pending = sum(f.get("results_pending", 0) for _, f in measured)
+    # Every process sees the same stream.
+    streamed = max((f.get("results_streamed", 0) for _, f in measured), default=0)
+    pending = sum(f.get("results_pending", 0) for _, f in measured) + streamed
     readings.append(Reading("result_lag", OPERATOR, pending, f"{pending:,.0f} results are waiting to be settled"))
+    event_lags = [f["events_waiting_s"] for _, f in measured if "events_waiting_s" in f]
+    if event_lags:
+        says = f"the oldest event has waited for {max(event_lags):,.0f} s for the event stream"
+        readings.append(Reading("event_lag", OPERATOR, max(event_lags), says))
     stale, settled = sum(f.get("stale", 0) for _, f in measured), sum(f.get("settled", 0) for _, f in measured)
     if stale + settled >= MIN_RESULTS_FOR_STALE:
         ratio = stale / (stale + settled)
@@ -131,6 +140,13 @@ def _of_processes(measured: Sequence[tuple[str, dict[str, float]]]) -> list[Read
         worst = max(((abs(f[name]), process) for process, f in measured if name in f), default=None)
         if worst is not None:
             readings.append(Reading(condition, OPERATOR, worst[0], text.format(*worst)))
+    engines = list(engine_states(measured))
+    if engines:
+        lost = [state for state in engines if not state.up]
+        says = "; ".join(map(str, lost[:MOST_NAMED])) + (
+            f"; and {len(lost) - MOST_NAMED} more" if lost[MOST_NAMED:] else ""
+        )
+        readings.append(Reading("engine_lost", OPERATOR, len(lost), says or "every engine is connected"))
     return readings
 
 

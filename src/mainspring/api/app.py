@@ -18,8 +18,11 @@ from mainspring.api import (
     blackouts,
     browser_sessions,
     calendars,
+    costs,
     dead_letters,
+    duration_requests,
     executions,
+    forecast,
     hooks,
     jobs,
     manifests,
@@ -54,10 +57,10 @@ def endpoints() -> list[Endpoint]:
     """Every endpoint, in the order of matching."""
     tables = (
         jobs.table, backfills.table, calendars.table, blackouts.table, executions.table, dead_letters.table,
-        queues.table, reservations.table, workers.table, worker_stream.table, worker_tokens.table, artifacts.table,
-        workflows.table, manifests.table, runs.table, alerts.table, triggers.table,
-        audit.table, secrets.table, browser_sessions.table, tokens.table, users.table, tenants.table,
-        system.table, docs,
+        queues.table, costs.table, forecast.table, reservations.table, duration_requests.table, workers.table,
+        worker_stream.table, worker_tokens.table, artifacts.table, workflows.table, manifests.table, runs.table,
+        alerts.table, triggers.table, audit.table, secrets.table, browser_sessions.table, tokens.table, users.table,
+        tenants.table, system.table, docs,
     )  # fmt: skip
     return [endpoint for table in tables for endpoint in table.endpoints]
 

@@ -403,6 +403,8 @@ class Authenticator:
             queue_is_limited=token.queue_is_limited,
             role=token.role,
             user=token.user,
+            groups=token.groups,
+            delegated_by=token.delegated_by,
         )
         return Caller(
             token.tenant,

@@ -42,7 +42,8 @@ def _jobs_of_batch(call: Call) -> Iterable[Label]:
 )
 async def submit_batch(call: Call) -> wire.BatchAnswer:
     """Submit up to 1,000 executions; each item has its own status, in order."""
-    return await call.context.submitter.submit_batch(call.body, tenant=call.tenant, by=call.caller.name)
+    submission = call.context.submitter.submit_batch(call.body, tenant=call.tenant, by=call.caller.name)
+    return await call.submitting(submission, lambda answer: [i.execution_id for i in answer.items if i.execution_id])
 
 
 @table.route(
@@ -52,6 +53,7 @@ async def submit_batch(call: Call) -> wire.BatchAnswer:
     response=wire.Page[wire.Execution],
     query=("job", "state", "limit", "cursor", "filter"),
     cached=status_reads.EXECUTIONS,
+    replica=True,
 )
 async def list_executions(call: Call) -> wire.Page[wire.Execution]:
     """List executions, latest fire first.

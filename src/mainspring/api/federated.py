@@ -120,7 +120,7 @@ class FederatedAuthenticator(Authenticator):
             return None
         skew_s = self._by_name[identity.issuer].issuer.clock_skew_s
         return replace(
-            self._caller(token),
+            self._caller(replace(token, groups=identity.groups)),
             left_s=identity.left_s,
             expires_at=self._clock.monotonic() + identity.left_s + skew_s,
             response_key=hmac.new(self._key, b"responses:" + token.token_id.bytes, hashlib.sha256).digest(),
@@ -133,7 +133,7 @@ class FederatedAuthenticator(Authenticator):
             raise NotMapped("tenant")
         new = self._new_identity(identity, tenant.tenant_id)
         token = await tokens.token_by_digest(connection, digest=new.digest)
-        if token is not None and not token.unused:
+        if token is not None and not token.unused and token.groups == new.groups:
             return token
         try:
             await identities.ensure_identity(connection, new, tenant=tenant.tenant_id)
@@ -160,6 +160,7 @@ class FederatedAuthenticator(Authenticator):
             # Keyed, so that no bearer token has this digest.
             digest=hmac.new(self._key, f"identity:{whole}\n{identity.role}".encode(), hashlib.sha256).digest(),
             created_by=f"issuer {identity.issuer}",
+            groups=identity.groups,
         )
 
     # Browsers -------------------------------------------------------------------------------------------

@@ -51,7 +51,8 @@ async def _receive(context: Context, request: Request) -> Response:
     except TooMany:
         metrics.TRIGGER_DELIVERIES.labels(trigger.kind, "limited").inc()
         raise
-    answer = await deliver(context.database, trigger, hooks.arrival_of(source, headers, body))
+    own = context.of(trigger.tenant).database  # the signature names the tenant: row-level security from here on
+    answer = await deliver(own, trigger, hooks.arrival_of(source, headers, body))
     if answer.outcome == "started":
         context.reads.wrote(trigger.tenant, None)
     return JsonResponse(encode(answer), STATUS[answer.outcome])

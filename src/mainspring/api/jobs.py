@@ -18,8 +18,8 @@ from mainspring.intake import dependencies, jobs
 from mainspring.views import dependencies as dependency_views
 from mainspring.views import executions as execution_views
 from mainspring.views import fires as fire_views
+from mainspring.views import job_size, refs, search, why_execution
 from mainspring.views import jobs as job_views
-from mainspring.views import refs, search, why_execution
 from mainspring.views import schedules as schedule_views
 
 table = Table()
@@ -66,6 +66,7 @@ async def create(call: Call) -> Response:
     response=wire.Page[wire.Job],
     query=("limit", "cursor", "prefix", "filter"),
     cached=status_reads.JOBS,
+    replica=True,
 )
 async def list_jobs(call: Call) -> wire.Page[wire.Job]:
     """List jobs by name.
@@ -201,14 +202,22 @@ async def _release(call: Call, freed_as: str) -> wire.Job:
     return await job_views.get(call.context.database, call.path("ref"), tenant=call.tenant)
 
 
-@table.route("GET", JOB + "/stats", scope="read", response=wire.JobStats, query=("since",))
+@table.route("GET", JOB + "/size", scope="read", response=wire.JobSize, replica=True)
+async def size(call: Call) -> wire.JobSize:
+    """Get the memory, CPU and timeout that the attempts of the last two weeks suggest for a job, with the evidence."""
+    return await job_size.size(call.context.database, call.path("ref"), tenant=call.tenant)
+
+
+@table.route("GET", JOB + "/stats", scope="read", response=wire.JobStats, query=("since",), replica=True)
 async def stats(call: Call) -> wire.JobStats:
     """Get statistics of a job: successes, failures and durations in the last day, or since `since=7d`."""
     since_s = call.seconds("since", DAY_S, MAX_STATS_S)
     return await job_views.stats(call.context.database, call.path("ref"), tenant=call.tenant, since_s=since_s)
 
 
-@table.route("GET", JOB + "/versions", scope="read", response=wire.Page[wire.Version], query=("limit", "cursor"))
+@table.route(
+    "GET", JOB + "/versions", scope="read", response=wire.Page[wire.Version], query=("limit", "cursor"), replica=True
+)
 async def versions(call: Call) -> wire.Page[wire.Version]:
     """List the versions of a job, newest first."""
     return await job_views.list_versions(
@@ -244,7 +253,9 @@ async def rollback(call: Call) -> wire.Job:
     return await _with_warnings(call, found)
 
 
-@table.route("GET", JOB + "/ledger", scope="read", response=wire.Page[wire.LedgerEntry], query=("limit", "cursor"))
+@table.route(
+    "GET", JOB + "/ledger", scope="read", response=wire.Page[wire.LedgerEntry], query=("limit", "cursor"), replica=True
+)
 async def ledger(call: Call) -> wire.Page[wire.LedgerEntry]:
     """List every due instant of a job with its outcome, newest first."""
     return await fire_views.ledger(
@@ -324,13 +335,14 @@ async def resume(call: Call) -> wire.Job:
 async def trigger(call: Call) -> Response:
     """Run a job now, or at `at`; its schedule is not affected."""
     body: wire.RunNow = call.body
-    made = await call.context.submitter.trigger(
+    trigger = call.context.submitter.trigger(
         call.path("ref"),
         body,
         key=body.key or None,
         tenant=call.tenant,
         by=call.caller.name,
     )
+    made = await call.submitting(trigger, lambda made: [made.execution_id])
     return JsonResponse(encode(made), 201, (b"location", b"/api/v1/executions/%b" % str(made.execution_id).encode()))
 
 
@@ -353,6 +365,7 @@ async def fires(call: Call) -> wire.Fires:
     response=wire.Page[wire.Execution],
     query=("limit", "cursor", "state"),
     cached=status_reads.EXECUTIONS_OF_JOB,
+    replica=True,
 )
 async def executions(call: Call) -> wire.Page[wire.Execution]:
     """List the executions of a job, newest first."""

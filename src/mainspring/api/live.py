@@ -72,7 +72,7 @@ class LiveUpdates(Service):
                     continue
                 if event.kind not in ("started", "finished") or not event.executions:
                     continue
-                async with self._database.connection() as connection:
+                async with self._database.of(tenant).connection() as connection:
                     found = await executions.executions_by_id(connection, tenant=tenant, execution_ids=event.executions)
                 fresh = [e for e in found if sent.get(e.execution_id) != (e.state, e.attempt)]
                 for execution in fresh:
@@ -88,7 +88,7 @@ class LiveUpdates(Service):
         with self._watch() as (queue, poll_s):
             deadline = asyncio.get_running_loop().time() + wait_s
             while True:
-                found = await execution_views.get(self._database, execution_id, tenant=tenant)
+                found = await execution_views.get(self._database.of(tenant), execution_id, tenant=tenant)
                 left = deadline - asyncio.get_running_loop().time()
                 if found.state not in LIVE or left <= 0 or self.closing:
                     return found
@@ -100,7 +100,7 @@ class LiveUpdates(Service):
         with self._watch() as (queue, poll_s):
             while not self.closing:
                 logs = await log_views.read_logs(
-                    self._database, execution_id, tenant=tenant, place=place, size=log_views.TAIL_BYTES
+                    self._database.of(tenant), execution_id, tenant=tenant, place=place, size=log_views.TAIL_BYTES
                 )
                 place = logs.place
                 yield logs

@@ -8,6 +8,9 @@ An entry expires after `TTL_S`; that is the guarantee for everybody. Three thing
 - The header `Mainspring-Seen-After` of a request, for that request only: it names writes through other processes, as
   their responses did in `Mainspring-Written`. Entries that were read before this process first saw a name are ignored.
 
+With `--cache`, api processes share entries through an engine (ports.Cache). It is asked before the database, except for
+requests that name writes through other processes, and what changes here is removed there before the next lookup.
+
 Entries have labels, such as the id and the name of a job; a change removes the entries with its labels. A read that is
 under way when a change arrives is not kept and not shared with later requests, because it may have missed the change.
 """
@@ -24,11 +27,14 @@ from typing import Any, Literal, get_args
 from uuid import UUID
 
 import msgspec
+import structlog
 
 from mainspring import ports
 from mainspring.clock import Clock, SystemClock
 from mainspring.domain.events import Event
 from mainspring.telemetry import metrics
+
+log = structlog.get_logger()
 
 TTL_S = 0.9
 """With the time to send the response, no reader sees data older than one second."""
@@ -49,7 +55,10 @@ _WRITE = re.compile(r"([0-9a-f]{16})-(\d{1,18})")
 
 Kind = Literal["job", "execution", "list"]
 _HITS = {kind: metrics.READ_CACHE.labels(kind, "hit") for kind in get_args(Kind)}
+_SHARED = {kind: metrics.READ_CACHE.labels(kind, "shared") for kind in get_args(Kind)}
 _MISSES = {kind: metrics.READ_CACHE.labels(kind, "miss") for kind in get_args(Kind)}
+FROM_SHARED = 1
+"""The step of entries of the shared cache: before all reads of this process."""
 Label = Hashable
 Load = Callable[[], Awaitable[tuple["Encoded", Iterable[Label]]]]
 
@@ -68,6 +77,7 @@ class Key:
 
     tenant: int
     target: str
+    as_of: float | None = None  # what a replica had caught up to: a reader who wrote later has another key
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,16 +104,20 @@ class _Read:
 
     began: int
     at: float
-    task: asyncio.Task[Encoded]
+    task: asyncio.Task[tuple[Encoded, bool]]  # the response, and whether the shared cache had it
+    looks: bool  # whether the shared cache may answer
 
 
 class ReadCache:
     """Encoded responses by tenant, path and query. Every change and every read has a step, a number that only grows."""
 
-    def __init__(self, bus: ports.Bus | None = None, *, clock: Clock | None = None) -> None:
+    def __init__(
+        self, bus: ports.Bus | None = None, *, clock: Clock | None = None, shared: ports.Cache | None = None
+    ) -> None:
+        self._shared = shared
         self._clock = clock or SystemClock()
         self._process = secrets.token_hex(8)
-        self._step = 0
+        self._step = FROM_SHARED
         self._entries: dict[Key, _Entry] = {}  # in the order of their reads' ends
         self._by_label: dict[Label, set[Key]] = {}
         self._bytes = 0
@@ -124,20 +138,29 @@ class ReadCache:
         if entry is not None and entry.began > oldest and entry.expires > self._clock.monotonic():
             _HITS[kind].inc()
             return entry.response
-        _MISSES[kind].inc()
         if oldest == UNKNOWN or len(key.target) > MOST_KEY:
+            _MISSES[kind].inc()
             return (await load())[0]
         read = self._reads.get(key)
         now = self._clock.monotonic()
-        if read is None or read.began <= max(oldest, self._written.get(key.tenant, 0)) or now - read.at >= TTL_S:
-            read = self._start(key, load, now)
-        # A client that disconnects must not end the read for the others.
-        return await asyncio.shield(read.task)
+        since = max(oldest, self._written.get(key.tenant, 0))
+        if read is None or read.began <= since or now - read.at >= TTL_S or (oldest and read.looks):
+            read = self._start(key, load, now, looks=not oldest)
+        count = _MISSES
+        try:
+            # A client that disconnects must not end the read for the others.
+            response, was_shared = await asyncio.shield(read.task)
+            count = _SHARED if was_shared else _MISSES
+            return response
+        finally:
+            count[kind].inc()
 
     def wrote(self, tenant: int, labels: Iterable[Label] | None) -> str:
         """Remove what a write through this process changed, the whole tenant without labels; return its name."""
         labels = [tenant_label(tenant)] if labels is None else [*labels, lists_label(tenant)]
         self._drop(labels)
+        if self._shared is not None:
+            self._shared.changed(labels)
         if len(self._written) > MOST_WRITES_SEEN:
             # Without a step for a tenant, a read under way could be shared with its writer.
             self._written.clear()
@@ -147,12 +170,17 @@ class ReadCache:
 
     def observed(self, executions: Iterable[UUID]) -> None:
         """Remove what shows these live executions: they have changed, and a reader may have seen it."""
+        labels = [execution_label(execution_id) for execution_id in executions]
+        if self._shared is not None:
+            self._shared.changed(labels)
         if self._entries or self._reading:
-            self._drop([execution_label(execution_id) for execution_id in executions])
+            self._drop(labels)
 
     def clear(self) -> None:
         """Remove everything, for example after messages were lost."""
         self._drop([None])
+        if self._shared is not None:
+            self._shared.clear()
         self._entries.clear()
         self._by_label.clear()
         self._bytes = 0
@@ -168,10 +196,10 @@ class ReadCache:
         newest = next(reversed(self._entries.values()), None)
         return self._reading > 0 or (newest is not None and newest.expires > self._clock.monotonic())
 
-    def _start(self, key: Key, load: Load, now: float) -> _Read:
+    def _start(self, key: Key, load: Load, now: float, *, looks: bool) -> _Read:
         self._step += 1
         self._reading += 1
-        read = _Read(self._step, now, asyncio.create_task(self._load(key, load, self._step, now)))
+        read = _Read(self._step, now, asyncio.create_task(self._load(key, load, self._step, now, looks)), looks)
         self._reads[key] = read
         read.task.add_done_callback(lambda _: self._end(key, read))
         return read
@@ -185,14 +213,30 @@ class ReadCache:
         if not read.task.cancelled():
             read.task.exception()  # every waiting request may be gone
 
-    async def _load(self, key: Key, load: Load, began: int, now: float) -> Encoded:
-        response, found = await load()
-        labels = frozenset((None, tenant_label(key.tenant), *found))
-        if all(self._changed.get(label, 0) < began for label in labels):
-            size = len(response.body) + len(key.target) + 100 * len(labels)
-            if size <= MOST_ENTRY_BYTES:
-                self._keep(key, _Entry(response, began, now + TTL_S, labels, size))
-        return response
+    async def _load(self, key: Key, load: Load, began: int, now: float, looks: bool) -> tuple[Encoded, bool]:
+        """Return the response of the shared cache or of the database, and whether it is the former."""
+        found = None
+        if self._shared is not None and key.as_of is None:  # a replica's reads are of this process only
+            found = await self._shared.look(key, oldest_s=TTL_S)
+            unpacked = _unpacked(found.value) if looks and found is not None and found.value is not None else None
+            if unpacked is not None and self._is_unchanged(unpacked[1], began):
+                assert found is not None
+                response, known = unpacked
+                self._keep(key, _entry(key, response, FROM_SHARED, now + TTL_S - found.age_s, known))
+                return response, True
+        response, labels = await load()
+        known = frozenset((None, tenant_label(key.tenant), *labels))
+        if self._is_unchanged(known, began):
+            entry = _entry(key, response, began, now + TTL_S, known)
+            if entry.size <= MOST_ENTRY_BYTES:
+                self._keep(key, entry)
+                if self._shared is not None and found is not None:
+                    packed = _packed(response, known)
+                    self._shared.keep(key, packed, known - {None}, began=found.at, oldest_s=TTL_S)
+        return response, False
+
+    def _is_unchanged(self, labels: Iterable[Label], began: int) -> bool:
+        return all(self._changed.get(label, 0) < began for label in labels)
 
     def _keep(self, key: Key, entry: _Entry) -> None:
         known = self._entries.get(key)
@@ -254,12 +298,50 @@ class ReadCache:
     def _on_events(self, payload: str) -> None:
         if self._entries or self._reading:
             for event in self._decode(payload):
-                self.observed(event.executions)
+                self._learned([execution_label(execution_id) for execution_id in event.executions])
 
     def _on_shards(self, payload: str) -> None:
         what, _, shard = payload.partition(" ")
         if what == "edit" and shard.isdigit():
-            self._drop([shard_label(int(shard))])
+            self._learned([shard_label(int(shard))])
+
+    def _learned(self, labels: list[Label]) -> None:
+        """Remove what another process has changed, also from the shared cache if this process may have put it there."""
+        if self._shared is not None:
+            self._shared.changed(labels if self._reading else [label for label in labels if label in self._by_label])
+        self._drop(labels)
+
+
+class _Packed(msgspec.Struct, array_like=True):
+    """An entry of the shared cache. Labels that are UUIDs are strings, the others are arrays."""
+
+    body: bytes
+    headers: list[tuple[bytes, bytes]]
+    labels: list[str | list[str | int]]
+
+
+_pack = msgspec.msgpack.Encoder().encode
+_unpack = msgspec.msgpack.Decoder(_Packed).decode
+
+
+def _packed(response: Encoded, labels: Iterable[Label]) -> bytes:
+    return _pack((response.body, response.headers, [label for label in labels if label is not None]))
+
+
+def _unpacked(value: bytes) -> tuple[Encoded, frozenset[Label]] | None:
+    """Return an entry of the shared cache; None if it is none of this program's."""
+    try:
+        found = _unpack(value)
+        labels = [UUID(label) if isinstance(label, str) else tuple(label) for label in found.labels]
+    except (msgspec.MsgspecError, ValueError) as error:
+        log.warning("cache.unreadable", error=str(error))
+        return None
+    return Encoded(found.body, tuple(found.headers)), frozenset((None, *labels))
+
+
+def _entry(key: Key, response: Encoded, began: int, expires: float, labels: frozenset[Label]) -> _Entry:
+    size = len(response.body) + len(key.target) + 100 * len(labels)
+    return _Entry(response, began, expires, labels, size)
 
 
 def tenant_label(tenant: int) -> Label:

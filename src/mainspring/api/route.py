@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
+from uuid import UUID
 
 import structlog
 from starlette.requests import ClientDisconnect, Request
@@ -32,9 +33,13 @@ from mainspring.codec import MAX_BODY, decode, encode
 from mainspring.domain.duration import parse_duration
 from mainspring.domain.errors import Invalid, TooLarge
 from mainspring.domain.roles import CLUSTER_SCOPE
+from mainspring.domain.trace import read_traceparent
+from mainspring.store.replica import READ_FAILED, Replica
 from mainspring.store.request_keys import RequestKey
+from mainspring.telemetry import metrics
 
 log = structlog.get_logger()
+S = TypeVar("S")
 MAX_REASON = 1000
 MAX_LENGTH_DIGITS = 18
 MAX_NUMBER = 2**31 - 1
@@ -101,6 +106,16 @@ class Call:
             raise bad_query(name, f"{text!r} has no UTC offset; add Z for UTC")
         return at
 
+    async def submitting(self, submission: Awaitable[S], ids: Callable[[S], Collection[UUID]]) -> S:
+        """Await a submission and record its span, below the one that the caller's `traceparent` names."""
+        spans = self.context.spans
+        if spans is None:
+            return await submission
+        since_ms = spans.now_ms()
+        found = await submission
+        spans.submitted(ids(found), since_ms=since_ms, parent=read_traceparent(self.header("traceparent")))
+        return found
+
     def detaches(self) -> bool:
         """Whether a deletion also removes the dependencies of other jobs on the deleted one."""
         cascade = self.query("cascade")
@@ -161,6 +176,7 @@ class Endpoint:
     changes: Changes | None = None
     creates: bool = False
     checks_grants: bool = False
+    replica: bool = False
 
 
 class Table:
@@ -184,13 +200,15 @@ class Table:
         changes: Changes | None = None,
         creates: bool = False,
         checks_grants: bool = False,
+        replica: bool = False,
     ) -> Callable[[Callable[[Call], Awaitable[Any]]], Callable[[Call], Awaitable[Any]]]:
         """Declare an endpoint.
 
         With `cached`, its responses are kept for a second. `changes` names what a write changes; without it, a write
         removes all cached responses of its tenant. With `creates`, an `Idempotency-Key` makes repeats safe: everything
         that the endpoint writes must go through the context of its call. `checks_grants`: a change that tokens may make
-        that are restricted to queues or labels, because it checks these grants; others refuse such tokens.
+        that are restricted to queues or labels, because it checks these grants; others refuse such tokens. `replica`: a
+        read that may show data a few seconds old.
         """
 
         def declare(handle: Callable[[Call], Awaitable[Any]]) -> Callable[[Call], Awaitable[Any]]:
@@ -212,6 +230,7 @@ class Table:
                     changes,
                     creates,
                     checks_grants or method == "GET" or scope in ("read", "worker"),
+                    replica,
                 )
             )
             return handle
@@ -260,8 +279,36 @@ async def _served(endpoint: Endpoint, context: Context, request: Request, caller
         raw = await read_body(request, endpoint.limit)
         body = decode(raw or b"{}", endpoint.body, limit=endpoint.limit, large_integers=endpoint.scope == "worker")
     call = Call(context_for(context, endpoint.scope, caller.tenant), caller, request, body)
+    if endpoint.replica and context.replica is not None:
+        return await _read_somewhere(endpoint, call, context.replica)
+    return await _answered(endpoint, call)
+
+
+async def _read_somewhere(endpoint: Endpoint, call: Call, replica: Replica) -> Response:
+    """Read from the replica if it has what the caller wrote; from the primary if not, or if the replica fails."""
+    if not replica.may_serve(writer_of(call.caller), seen_after=call.header(SEEN_AFTER.decode())):
+        metrics.READS.labels("primary").inc()
+        return await _answered(endpoint, call)
+    context = call.context.on_replica(replica, call.tenant)
+    try:
+        response = await _answered(endpoint, replace(call, context=context), as_of=replica.caught_up)
+    except READ_FAILED as error:
+        replica.failed(error)
+        metrics.READS.labels("retried").inc()
+        return await _answered(endpoint, call)
+    metrics.READS.labels("replica").inc()
+    return response
+
+
+def writer_of(caller: Caller) -> UUID:
+    """Whose writes a reader must see: those of its user, or of its token."""
+    return caller.principal_id or caller.token_id
+
+
+async def _answered(endpoint: Endpoint, call: Call, *, as_of: float | None = None) -> Response:
+    request = call.request
     if endpoint.cached is not None and not (request.scope["query_string"] and call.asks(*UNCACHED)):
-        return await _read(endpoint, endpoint.cached, call)
+        return await _read(endpoint, endpoint.cached, call, as_of=as_of)
     if endpoint.method == "GET" or endpoint.scope == "worker":
         return _response(endpoint, await endpoint.handle(call))
     return await _write(endpoint, call)
@@ -286,9 +333,9 @@ def _response(endpoint: Endpoint, result: Any) -> Response:
     return JsonResponse(encode(result), endpoint.status)
 
 
-async def _read(endpoint: Endpoint, cached: CachedRead, call: Call) -> Response:
+async def _read(endpoint: Endpoint, cached: CachedRead, call: Call, *, as_of: float | None) -> Response:
     scope = call.request.scope
-    key = Key(call.tenant, f"{scope['path']}?{scope['query_string'].decode('latin-1')}")
+    key = Key(call.tenant, f"{scope['path']}?{scope['query_string'].decode('latin-1')}", as_of)
 
     async def load() -> tuple[Encoded, Iterable[Label]]:
         found = await endpoint.handle(call)
@@ -307,6 +354,8 @@ async def _write(endpoint: Endpoint, call: Call) -> Response:
         labels = None if endpoint.changes is None else endpoint.changes(call)
     finally:  # also after an error: it may have come after the commit
         written = call.context.reads.wrote(call.tenant, labels)
+        if call.context.replica is not None:
+            call.context.replica.wrote(writer_of(call.caller))
     response.raw_headers.append((WRITTEN, written.encode()))
     return response
 
@@ -345,10 +394,12 @@ async def authenticate(context: Context, request: Request, *, counted: bool = Tr
     if counted:
         with denials_noted(context, caller, request):
             caller.demand_active()
-        try:
-            context.rates.admit(caller.token_id, user=caller.principal_id, tenant=caller.tenant)
-        finally:
-            request.scope[RATE_LIMIT] = context.rates.headers(caller.token_id)
+        person_id = caller.name.person_id
+        user = None if person_id == caller.token_id else person_id
+        admission = await context.rates.count(caller.token_id, user=user, tenant=caller.tenant)
+        request.scope[RATE_LIMIT] = admission.headers
+        if admission.refusal is not None:
+            raise admission.refusal
     return caller
 
 

@@ -15,7 +15,14 @@ RUN = RUNS + "/{run_id}"
 STEP = RUN + "/steps/{step}"
 
 
-@table.route("GET", RUNS, scope="read", response=wire.Page[wire.Run], query=("workflow", "state", "limit", "cursor"))
+@table.route(
+    "GET",
+    RUNS,
+    scope="read",
+    response=wire.Page[wire.Run],
+    query=("workflow", "state", "limit", "cursor"),
+    replica=True,
+)
 async def list_runs(call: Call) -> wire.Page[wire.Run]:
     """List runs without their steps, newest first."""
     states = call.query("state")

@@ -12,7 +12,7 @@ from mainspring.api.metrics import channels_of, exposition
 from mainspring.api.route import Call, Table
 from mainspring.domain.alert import Severity
 from mainspring.domain.audit_chain import CLUSTER
-from mainspring.store import alerts, dead_letters, doctor, holds, queues, runs, sessions, shards, tokens
+from mainspring.store import alerts, dead_letters, doctor, holds, queues, runs, sessions, shards, system, tokens
 from mainspring.store.database_roles import role_notes
 from mainspring.telemetry import metrics
 from mainspring.views.audit_verification import verify_newest
@@ -38,6 +38,9 @@ async def examine(call: Call) -> wire.Diagnosis:
     notes = [*map(_exposure, exposed), *map(_unbound, unbound)]
     if call.caller.is_cluster_admin:
         notes += await role_notes(call.context.database.root)
+        async with call.context.database.root.connection() as connection:
+            notes += [str(state) for state in await system.engines(connection) if not state.up]
+        notes += [] if call.context.replica is None else call.context.replica.notes()
     found = msgspec.structs.replace(found, notes=[*found.notes, *notes])
     return await _with_audit(call, found, everything=call.query("all") == "true")
 

@@ -173,6 +173,7 @@ def _shown(
         min_interval_s=row.min_interval_s,
         end_required=row.end_required,
         output_per_day=row.output_per_day,
+        keep_history_s=row.keep_history_s,
         output_today=output.get(row.tenant_id, 0),
         share=wire.TenantShare(
             entitled=round(row.weight / active, 4) if row.tenant_id in loads and active else 0.0,

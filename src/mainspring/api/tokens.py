@@ -11,7 +11,7 @@ from mainspring.api.context import Context
 from mainspring.api.route import Call, Table
 from mainspring.clock import instant
 from mainspring.domain.duration import parse_duration
-from mainspring.domain.errors import Conflict, NotFound, invalid
+from mainspring.domain.errors import Conflict, Forbidden, NotFound, Problem, invalid
 from mainspring.domain.grants import ANY, WorkerGrants
 from mainspring.domain.roles import check_scopes, effective_scopes
 from mainspring.intake import users
@@ -39,7 +39,7 @@ async def list_tokens(call: Call) -> wire.Page[wire.Token]:
     """List the tokens of the tenant that are not revoked, newest first."""
     limit = call.number("limit", 100)
     refs.check_limit(limit)
-    before = _position(call.query("cursor"))
+    before = refs.time_cursor(call.query("cursor"))
     async with call.context.database.connection() as connection:
         found = await tokens.list_tokens(connection, tenant=call.tenant, limit=limit + 1, before=before)
     last = found[limit - 1] if len(found) > limit else None
@@ -63,6 +63,8 @@ async def rotate(call: Call) -> wire.IssuedToken:
         old = await _changeable(connection, call.caller, call.path("ref"))
         if old.is_identity:
             raise Conflict("this token stands for a user of an issuer and has no secret", code="user_of_issuer")
+        if not call.caller.may("admin") and old.person_id != call.caller.name.person_id:
+            raise _not_own("this token belongs to another user: only an administrator or that user can rotate it")
         now = instant(await database_now_ms(connection))
         lifetime = None if old.expires_at is None else old.expires_at - old.created_at
         new = NewToken(
@@ -74,6 +76,7 @@ async def rotate(call: Call) -> wire.IssuedToken:
             old.schedule_quota,
             old.grants,
             created_by=call.caller.name,
+            delegated_by=old.delegated_by or (None if old.principal_id is not None else old.token_id),
         )
         token, token_id = await issue(connection, new, tenant=call.tenant, action="token.rotate")
         until = await tokens.replace_token(
@@ -107,6 +110,7 @@ async def issue_for(context: Context, caller: Caller, body: wire.NewToken, *, te
         user = None if body.user is None else await users.known(connection, body.user, tenant=tenant)
         if user is not None:
             users.refuse_of_issuer(user, "it signs in there; create a service for a program")
+        _refuse_impersonation(caller, body, None if user is None else user.principal_id)
         role = None if body.role is None else await scopes_of(connection, body.role, tenant=tenant)
         of_user = None if user is None else await scopes_of(connection, user.role, tenant=tenant)
         scopes = effective_scopes(body.scopes, role, of_user)
@@ -123,11 +127,26 @@ async def issue_for(context: Context, caller: Caller, body: wire.NewToken, *, te
             body.schedule_quota,
             grants,
             created_by=caller.name,
+            delegated_by=None if caller.may("admin") else caller.name.person_id,
         )
         token, token_id = await issue(connection, new, tenant=tenant)
     return wire.IssuedToken(
         token=token, token_id=token_id, name=body.name, scopes=sorted(scopes), expires_at=new.expires_at
     )
+
+
+def _refuse_impersonation(caller: Caller, body: wire.NewToken, user_id: UUID | None) -> None:
+    """Refuse a token of another user or role, which gates would take for another person's. Administrators may."""
+    if caller.may("admin"):
+        return
+    if user_id is not None and user_id != caller.principal_id:
+        raise _not_own(f"you cannot issue a token of {body.user!r}: only administrators issue tokens of other users")
+    if body.role is not None and body.role != caller.role:
+        raise _not_own(f"you cannot issue a token with the role {body.role!r}, because yours has another; name scopes")
+
+
+def _not_own(message: str) -> Forbidden:
+    return Forbidden(message, code="grants_more", problems=(Problem("", message, "ask an administrator"),))
 
 
 async def revoke_one(context: Context, caller: Caller, ref: str) -> None:
@@ -195,16 +214,3 @@ def _grants(body: wire.NewToken) -> WorkerGrants | None:
     if not (body.queues or body.labels or body.kinds):
         return None
     return WorkerGrants(tuple(body.queues) or (ANY,), tuple(body.labels), tuple(body.kinds) or (ANY,))
-
-
-def _position(cursor: str | None) -> tuple[datetime, UUID] | None:
-    if cursor is None:
-        return None
-    at, _, token_id = cursor.partition("_")
-    try:
-        position = datetime.fromisoformat(at)
-    except ValueError:
-        raise refs.bad_cursor() from None
-    if position.tzinfo is None or not refs.is_id(token_id):
-        raise refs.bad_cursor()
-    return position, UUID(token_id)

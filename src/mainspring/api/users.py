@@ -40,7 +40,7 @@ async def create_user(call: Call) -> wire.User:
 
 @table.route("PATCH", USERS + "/{name}", scope="admin", body=wire.UserChange, response=wire.User)
 async def change_user(call: Call) -> wire.User:
-    """Change the role or the display name of a user. A new role applies to all its tokens at once."""
+    """Change role, groups or display name of a user. A change applies to all its tokens at once."""
     changed, affected = await users.change(
         call.context.database,
         call.path("name"),
@@ -93,6 +93,7 @@ async def whoami(call: Call) -> wire.Whoami:
         scopes=sorted(caller.scopes),
         user_id=caller.principal_id,
         expires_in_s=caller.left_s,
+        groups=sorted(caller.name.groups),
     )
 
 
@@ -144,6 +145,7 @@ def user_of(row: PrincipalRow) -> wire.User:
         last_used_at=row.last_used_at,
         issuer=row.issuer,
         blocked_at=row.blocked_at,
+        groups=row.groups,
     )
 
 

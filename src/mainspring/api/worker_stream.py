@@ -233,7 +233,8 @@ class StreamResponse(Response):
             raise error from None
 
     async def _settle(self, message: wire.ReportResults) -> wire.Settled:
-        return await settle_results(self._context, message, session_id=self._stream.session.session_id)
+        session = self._stream.session
+        return await settle_results(self._context, message, session_id=session.session_id, proof=session.proof)
 
     async def _renew(self, message: wire.RenewLease) -> wire.Beat:
         await self._context.auth.caller(self._call.request)  # a revoked token ends the stream's lease

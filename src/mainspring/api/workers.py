@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from uuid import UUID, uuid4
 
-import msgspec
 from starlette.responses import Response
 
 from mainspring import wire
@@ -24,16 +23,19 @@ from mainspring.intake.secret_delivery import deliver
 from mainspring.intake.validate import plugins
 from mainspring.results.batch import Report
 from mainspring.results.rescue import rescue_orphans
-from mainspring.store import checkpoints, queues, sessions
+from mainspring.store import checkpoints, job_usage, queues, sessions
 from mainspring.store.sessions import Heartbeat, SessionProof
 from mainspring.views import refs
 from mainspring.views import workers as worker_views
 
 table = Table()
+FEATURES = (
+    "progress", "no_retry", "checkpoints", "artifacts", "artifacts_in", "stream", "functions", "secrets", "usage",
+)  # fmt: skip
+"""Optional protocol features that this server supports."""
 WORKER = "/api/v1/worker"
 MOST_RESULT_BYTES = 8_000_000
 MOST_CHECKPOINT_BYTES = 64_000
-MAX_DURATION_MS = 2**31 - 1
 
 
 @table.route("POST", WORKER + "/sessions", scope="worker", body=wire.Register, response=wire.Registered, status=201)
@@ -64,8 +66,7 @@ async def register(call: Call) -> wire.Registered:
             process=process_of(call),
         )
         await plugins.register_schemas(connection, schemas, tenant=call.tenant, shared=call.body.shared)
-    takes = ["progress", "no_retry", "checkpoints", "artifacts", "artifacts_in", "stream", "functions", "secrets"]
-    return wire.Registered(session_id=session_id, lease_s=lease_s, heartbeat_s=lease_s / 4, key=key, takes=takes)
+    return wire.Registered(session_id=session_id, lease_s=lease_s, heartbeat_s=lease_s / 4, key=key, takes=[*FEATURES])
 
 
 @table.route("POST", WORKER + "/functions", scope="worker", body=wire.StateFunctions)
@@ -107,8 +108,8 @@ async def results(call: Call) -> wire.Settled:
     """Report the outcomes and the log output of attempts."""
     check_protocol(call)
     body: wire.Results = call.body
-    await require_session(call, body.session_id)
-    return await settle_results(call.context, body, session_id=body.session_id)
+    demanded = await require_session(call, body.session_id)
+    return await settle_results(call.context, body, session_id=body.session_id, proof=demanded)
 
 
 @table.route(
@@ -257,19 +258,10 @@ async def list_workers(call: Call) -> wire.Page[wire.Worker]:
     return wire.Page(items=await worker_views.list_workers(call.context.database, tenant=call.tenant))
 
 
-def _attempt_result(r: wire.Result, session_id: UUID) -> AttemptResult:
-    lasted_ms = min(r.duration_ms, MAX_DURATION_MS)
-    return AttemptResult(r.execution_id, r.attempt, session_id, r.outcome, lasted_ms, r.exit_code, r.error, r.result)
-
-
 async def settle_results(
-    context: Context, body: wire.Results | wire.ReportResults, *, session_id: UUID
+    context: Context, body: wire.Results | wire.ReportResults, *, session_id: UUID, proof: SessionProof
 ) -> wire.Settled:
-    ended = [_attempt_result(r, session_id) for r in body.results]
-    if body.no_retry:
-        final = set(body.no_retry)
-        ended = [msgspec.structs.replace(e, retry=False) if e.execution_id in final else e for e in ended]
-    stale = await context.settler.settle(Report(session_id, ended, body.output))
+    stale = await context.results.accept(body, session_id=session_id, key_digest=proof.key_digest)
     return wire.Settled(stale=sorted(stale))
 
 
@@ -280,10 +272,14 @@ async def renew_lease(
     renewed = await context.heartbeats.beat(beat)
     if renewed is None:
         raise Conflict("this session has ended; register again", code="session_ended")
+    if body.usage:
+        async with context.database.connection() as connection:
+            await job_usage.add_usage(connection, session_id=session_id, usage=body.usage)
     if body.progress:
         held = set(body.running).difference(renewed.gone)
         context.announcer.announce("output", [r.execution_id for r in body.progress if r.execution_id in held])
     if renewed.strays:
+        await context.settler.catch_up()
         ended = [AttemptResult(execution, attempt, session_id, "preempted") for execution, attempt in renewed.strays]
         await context.settler.settle(Report(session_id, ended))
     preempts = [wire.Preempt(execution_id=execution, attempt=attempt) for execution, attempt in renewed.preempts]

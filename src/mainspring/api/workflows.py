@@ -63,7 +63,9 @@ async def _seen(call: Call) -> int | None:
     return etag.expected_version(call, row.job_id, row.version)
 
 
-@table.route("GET", WORKFLOWS, scope="read", response=wire.Page[wire.WorkflowLine], query=("limit", "cursor"))
+@table.route(
+    "GET", WORKFLOWS, scope="read", response=wire.Page[wire.WorkflowLine], query=("limit", "cursor"), replica=True
+)
 async def list_workflows(call: Call) -> wire.Page[wire.WorkflowLine]:
     """List workflows by name."""
     return await workflow_views.list_workflows(
@@ -80,7 +82,7 @@ async def get(call: Call) -> Response:
     return etag.with_etag(await workflow_views.get(call.context.database, call.path("ref"), tenant=call.tenant))
 
 
-@table.route("GET", WORKFLOW + "/grid", scope="read", response=wire.Grid, query=("runs",))
+@table.route("GET", WORKFLOW + "/grid", scope="read", response=wire.Grid, query=("runs",), replica=True)
 async def grid(call: Call) -> wire.Grid:
     """Get the latest runs of a workflow with the state of each step, newest first."""
     return await call.context.run_views.grid(call.path("ref"), tenant=call.tenant, count=call.number("runs", 25))

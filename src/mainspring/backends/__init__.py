@@ -1,1 +1,1 @@
-"""Implementations of the artifact store port."""
+"""Implementations of ports: artifact stores, and optional engines beside PostgreSQL."""

@@ -35,10 +35,16 @@ WATCH_SILENCE_S = 60.0
 FENCE_S = 1.0
 DEFAULT_PORT = 2379
 LOST = (HttpError, OSError, TimeoutError)
+REFUSED = tuple(f"etcdserver: {why}" for why in ("authentication", "user name", "permission denied", "invalid auth"))
+"""Messages of etcd about credentials. Their status is 400, as that of other errors."""
 
 
 class EtcdError(ConnectionError):
     """etcd refused a request."""
+
+
+class CredentialsRefused(EtcdError):
+    """The user, the password, or the rights of the user."""
 
 
 class EtcdCoordinator(Service):
@@ -66,6 +72,7 @@ class EtcdCoordinator(Service):
         self._lease: str | None = None
         self._me: tuple[UUID, str] | None = None
         self._tried = asyncio.Event()
+        self._refused: CredentialsRefused | None = None
         self._set_up(False)
 
     def watch(self, changed: Callable[[], None]) -> None:
@@ -85,12 +92,16 @@ class EtcdCoordinator(Service):
         self._me = scheduler_id, name
         self._loops.forever("coordinator", self._serve, backoff_s=0.1)
         await self._tried.wait()
+        if self._refused is not None:
+            await self._loops.stop()
+            raise Invalid(f"--coordinator {self._shown}: {self._refused}")
 
     async def leave(self) -> None:
         await self._loops.stop()
 
     async def stop(self) -> None:
         await self._loops.stop()
+        metrics.ENGINE_UP.remove("coordinator", "etcd")
 
     async def fence(self) -> int:
         client = self._client
@@ -120,6 +131,8 @@ class EtcdCoordinator(Service):
             self._set_up(True)
             await together("etcd", self._keep_alive(client, lease), self._follow(client))
         except (*LOST, EtcdError, msgspec.DecodeError) as error:
+            if isinstance(error, CredentialsRefused) and not self._tried.is_set():
+                self._refused = error
             raise ConnectionError(f"etcd is unavailable: {error!r}") from None
         finally:
             self._client = None
@@ -201,7 +214,9 @@ class EtcdCoordinator(Service):
             repeatable=True,
         )
         if response.status != 200:
-            raise EtcdError(f"{method}: {response.status} {response.body[:300].decode(errors='replace')}")
+            text = response.body[:300].decode(errors="replace")
+            refused = any(message in text for message in REFUSED)
+            raise (CredentialsRefused if refused else EtcdError)(f"{method}: {response.status} {text}")
         answer: dict[str, Any] = msgspec.json.decode(response.body)
         return answer
 

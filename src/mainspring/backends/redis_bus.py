@@ -16,6 +16,8 @@ from uuid import uuid4
 
 import redis.asyncio as redis
 import structlog
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
 from redis.exceptions import AuthenticationError, AuthorizationError, RedisError
 
 from mainspring.backends.engine_url import public_url
@@ -27,10 +29,10 @@ from mainspring.telemetry import metrics
 
 log = structlog.get_logger()
 
-ALIVE_S = 1.0
+ALIVE_S = 0.5
 """How often the server must answer."""
-SILENCE_S = 3.0
-"""A server that is silent for longer is unavailable."""
+SILENCE_S = 1.5
+"""A server that is silent for longer is unavailable. Sent again through the database, a hint is less than 2 s late."""
 LOST = (RedisError, OSError, TimeoutError)
 
 
@@ -72,6 +74,7 @@ class RedisBus(Service):
         await self._loops.stop()
         self._pass_down(dict(self._pending))
         self._pending.clear()
+        metrics.ENGINE_UP.remove("bus", "redis")
         await self._below.stop()
 
     def publish(self, channel: str, payload: str, *, lowest: int | None = None, only_here: bool = False) -> None:
@@ -100,7 +103,11 @@ class RedisBus(Service):
     def _client(self) -> Any:
         try:
             return redis.from_url(
-                self._url, decode_responses=True, socket_connect_timeout=SILENCE_S, socket_timeout=SILENCE_S
+                self._url,
+                decode_responses=True,
+                socket_connect_timeout=SILENCE_S,
+                socket_timeout=SILENCE_S,
+                retry=Retry(NoBackoff(), 0),  # what waits goes through the database instead
             )
         except (ValueError, TypeError) as error:
             raise Invalid(f"--bus {public_url(self._url)}: {error}") from None

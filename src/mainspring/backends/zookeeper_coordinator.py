@@ -16,8 +16,9 @@ from uuid import UUID
 
 import structlog
 from kazoo.client import KazooClient, KazooState
-from kazoo.exceptions import AuthFailedError, KazooException
+from kazoo.exceptions import AuthFailedError, KazooException, NoAuthError
 from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.security import make_digest_acl
 
 from mainspring.backends.engine_url import public_url
 from mainspring.backends.membership import Membership
@@ -48,12 +49,19 @@ class ZooKeeperCoordinator(Service):
         self._auth = (
             [("digest", f"{unquote(parts.username)}:{unquote(parts.password or '')}")] if parts.username else []
         )
+        # With credentials, only their user may read and change the nodes.
+        self._acl = (
+            [make_digest_acl(unquote(parts.username), unquote(parts.password or ""), all=True)]
+            if parts.username
+            else None
+        )
         self._root = f"/{parts.path.strip('/') or prefix}"
         self._members = Membership()
         self._loops = Loops("zookeeper")
         self._client: KazooClient | None = None
         self._me: tuple[UUID, str] | None = None
         self._tried = asyncio.Event()
+        self._refused: str | None = None
         self._changed = asyncio.Event()
         metrics.ENGINE_UP.labels("coordinator", "zookeeper").set(0)
 
@@ -74,12 +82,16 @@ class ZooKeeperCoordinator(Service):
         self._me = scheduler_id, name
         self._loops.forever("coordinator", self._serve, backoff_s=0.1)
         await self._tried.wait()
+        if self._refused is not None:
+            await self._loops.stop()
+            raise Invalid(f"--coordinator {self._shown}: {self._refused}")
 
     async def leave(self) -> None:
         await self._loops.stop()
 
     async def stop(self) -> None:
         await self._loops.stop()
+        metrics.ENGINE_UP.remove("coordinator", "zookeeper")
 
     async def fence(self) -> int:
         client = self._client
@@ -96,7 +108,7 @@ class ZooKeeperCoordinator(Service):
     async def _serve(self) -> None:
         """One life of the session: register, then follow the others until it is suspended or lost."""
         loop = asyncio.get_running_loop()
-        client = KazooClient(self._hosts, timeout=SESSION_S, auth_data=self._auth, logger=_QUIET)
+        client = KazooClient(self._hosts, timeout=SESSION_S, auth_data=self._auth, default_acl=self._acl, logger=_QUIET)
 
         def awaken(*_: Any) -> None:
             with contextlib.suppress(RuntimeError):  # the loop has ended
@@ -117,8 +129,11 @@ class ZooKeeperCoordinator(Service):
                     self._changed.clear()
                     self._members.update(await self._list(client, awaken))
             raise ConnectionError(f"the session is {client.state.lower()}")
-        except AuthFailedError as error:
-            raise ConnectionError(f"ZooKeeper refused the credentials: {error!r}") from None
+        except (AuthFailedError, NoAuthError) as error:
+            problem = f"ZooKeeper refuses the credentials for {self._root}: {error!r}"
+            if not self._tried.is_set():
+                self._refused = problem
+            raise ConnectionError(problem) from None
         except LOST as error:
             raise ConnectionError(f"ZooKeeper is unavailable: {error!r}") from None
         finally:

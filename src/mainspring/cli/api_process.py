@@ -14,6 +14,7 @@ from mainspring.api.read_cache import ReadCache
 from mainspring.api.router import ApiRouter
 from mainspring.api.service import HttpServer
 from mainspring.api.tls import tls_files
+from mainspring.backends.engines import name_prefix, open_cache
 from mainspring.backends.stores import open_store
 from mainspring.config import PORT, ServeConfig
 from mainspring.dispatch.heartbeat import Heartbeats
@@ -25,9 +26,12 @@ from mainspring.intake.executions import Submitter
 from mainspring.intake.runs import RunTransactions
 from mainspring.ports import Bus
 from mainspring.results.settle import Settler
+from mainspring.results.stream import ResultIntake
 from mainspring.service import Service
 from mainspring.store.db import Database
 from mainspring.store.definitions import Definitions
+from mainspring.store.replica import Replica
+from mainspring.telemetry.spans import Spans
 from mainspring.vault.vault import Vault
 from mainspring.views.runs import RunViews
 from mainspring.web.app import routes as pages
@@ -47,18 +51,22 @@ class ApiProcess:
         definitions: Definitions,
         dispatcher: Dispatcher,
         settler: Settler,
+        results: ResultIntake,
         announcer: Announcer,
         sender: Sender,
         limits: ConnectionLimits,
         readiness: Readiness,
         vault: Vault,
+        spans: Spans | None = None,
     ) -> None:
         store = open_store(config.artifact_store)
         artifacts = Artifacts(database, store, most_bytes=config.artifact_bytes, kept_s=config.artifact_kept_s)
         run_views = RunViews(database)
-        reads = ReadCache(bus)
+        shared = open_cache(config.cache, prefix=name_prefix(config.database_url))
+        reads = ReadCache(bus, shared=shared)
         announcer.listen(reads.observed)
         announcer.add_watch(lambda: reads.in_use)
+        replica = _replica(config, database)
         self.context = Context(
             database=database,
             definitions=definitions,
@@ -68,6 +76,7 @@ class ApiProcess:
             dispatcher=dispatcher,
             heartbeats=Heartbeats(database, lease_s=config.session_lease_s),
             settler=settler,
+            results=results,
             announcer=announcer,
             artifacts=artifacts,
             run_views=run_views,
@@ -79,18 +88,36 @@ class ApiProcess:
             streams=OpenStreams(database, bus, auth, per_token=config.streams_per_token),
             bursts=AuditBursts(database),
             vault=vault,
+            prices=config.prices,
+            trace_url=config.trace_url,
+            price_windows=config.price_windows,
             needs_client_certificate=config.tls_client_ca is not None,
             session_lease_s=config.session_lease_s,
+            replica=replica,
+            spans=spans,
         )
-        tls = tls_files(config.tls_cert, config.tls_key, config.tls_client_ca)
-        app = ApiRouter(build(self.context, pages=pages, error_page=not_found_page), endpoints(), self.context)
-        port = PORT if config.port is None else config.port
-        self.http = HttpServer(app, host=config.host, port=port, limits=limits, tls=tls)
+        self.http = _http_server(config, self.context, limits)
         self.services: list[Service] = [
+            *([] if shared is None else [shared]),
             self.context.bursts,
             self.http,
             dispatcher,
             self.context.live,
             artifacts,
             self.context.streams,
+            *([] if replica is None else [replica]),
         ]
+
+
+def _replica(config: ServeConfig, database: Database) -> Replica | None:
+    if config.replica_url is None:
+        return None
+    tenants = config.tenant_database_url is not None
+    return Replica(config.replica_url, database, max_lag_s=config.replica_max_lag_s, tenants=tenants)
+
+
+def _http_server(config: ServeConfig, context: Context, limits: ConnectionLimits) -> HttpServer:
+    app = ApiRouter(build(context, pages=pages, error_page=not_found_page), endpoints(), context)
+    tls = tls_files(config.tls_cert, config.tls_key, config.tls_client_ca)
+    port = PORT if config.port is None else config.port
+    return HttpServer(app, host=config.host, port=port, limits=limits, tls=tls)

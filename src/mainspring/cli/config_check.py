@@ -37,7 +37,7 @@ def server_problems(settings: Mapping[str, Any]) -> Iterator[str]:
             read_providers(Path(config.secret_providers))
         except MainspringError as error:
             yield f"secret-providers: {error}"
-    yield from asyncio.run(database_problems(config.database_url))
+    yield from asyncio.run(database_problems(config.direct_database_url or config.database_url))
 
 
 async def database_problems(url: str) -> list[str]:

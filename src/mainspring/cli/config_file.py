@@ -29,7 +29,7 @@ ISSUERS = "issuers"
 """The table whose tables describe identity providers; see domain/issuer.py."""
 SHARED = "serve"
 """Commands without a table of their own, such as `db migrate`, use the settings of this one."""
-URLS = ("database-url", "tenant-database-url", "server-database-url")
+URLS = ("database-url", "direct-database-url", "replica-url", "tenant-database-url", "server-database-url")
 NEVER_IN_FILES = {"token": "token-file", "config": ""}
 FOUND = "mainspring.config_file"
 

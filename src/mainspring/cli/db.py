@@ -13,15 +13,16 @@ from mainspring.cli.group import Group
 from mainspring.cli.options import current, server_options
 from mainspring.cli.output import echo
 from mainspring.cli.server_settings import (
-    database_url_option,
     retention_options,
     server_database_url_option,
+    session_url_option,
     tenant_database_url_option,
 )
 from mainspring.store import holds, system
+from mainspring.store.archives import archived_days
 from mainspring.store.database_roles import grant_roles
 from mainspring.store.db import Database
-from mainspring.store.migrate import installed_version, migrate, migrations
+from mainspring.store.migrate import installed_version, migrate, migrations, require_schema
 from mainspring.store.migration_plan import PlannedStatement, TableSize, plan
 
 SHOWN_TABLES = 12
@@ -41,7 +42,7 @@ db.add_command(resume)
 
 
 @db.command("migrate")
-@database_url_option
+@session_url_option
 @server_database_url_option
 @tenant_database_url_option
 @click.option("--plan", "only_plan", is_flag=True, help="Show what would be locked, and for how long. Changes nothing.")
@@ -111,7 +112,7 @@ class DatabaseStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 @db.command("status")
 @server_options(hidden=True)
-@database_url_option
+@session_url_option
 def status(database_url: str) -> None:
     """Show schema versions, sizes, dead rows, partitions, connections and the oldest transaction."""
     found = asyncio.run(_status(database_url))
@@ -169,16 +170,22 @@ def _size(amount: int) -> str:
 
 
 @db.command("prune")
-@database_url_option
+@session_url_option
 @retention_options
 def prune(
     database_url: str, keep_dead_letters_s: float, keep_runs_s: float, keep_history_s: float, keep_output_s: float
 ) -> None:
-    """Delete what is older than its retention now, as the leader does every ten minutes."""
+    """Delete what is older than its retention now, as the leader does every ten minutes.
+
+    History and output of an installation with an archive stay: see `mainspring archive write`.
+    """
     from mainspring.duties.retention import Retention
 
     async def run() -> None:
+        await require_schema(database_url)
         async with Database(database_url, size=2) as database:
+            async with database.connection() as connection:
+                has_archive = bool(await archived_days(connection, limit=1))
             await Retention(
                 database,
                 leads=lambda: True,
@@ -186,6 +193,7 @@ def prune(
                 keep_runs_s=keep_runs_s,
                 keep_history_s=keep_history_s,
                 keep_output_s=keep_output_s,
+                archives=has_archive,
             ).run_once()
 
     asyncio.run(run())

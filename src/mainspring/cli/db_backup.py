@@ -16,13 +16,13 @@ import msgspec
 from mainspring import __version__
 from mainspring.cli.confirm import confirm
 from mainspring.cli.output import echo
-from mainspring.cli.server_settings import database_url_option
+from mainspring.cli.server_settings import session_url_option
 from mainspring.domain.errors import Conflict, Invalid, NotFound
 from mainspring.embedded import dump as programs
 from mainspring.store import holds
 from mainspring.store.backup_facts import LAST_STATEMENT, Snapshot, counted_rows, exported_snapshot, is_empty
 from mainspring.store.db import SCHEMA, Database
-from mainspring.store.migrate import migrations
+from mainspring.store.migrate import migrations, require_schema
 
 MANIFEST = ".manifest.json"
 MAX_MANIFEST_BYTES = 1 << 20
@@ -45,7 +45,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @click.command
-@database_url_option
+@session_url_option
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
 def backup(database_url: str, file: Path) -> None:
     """Write a consistent backup to FILE, while the cluster runs, and FILE.manifest.json beside it.
@@ -59,14 +59,11 @@ def backup(database_url: str, file: Path) -> None:
 
 
 async def _backup(url: str, file: Path) -> Manifest:
+    await require_schema(url, as_owner=True)
     part = file.with_name(f"{file.name}.part")
     part.touch(mode=0o600, exist_ok=False)
     try:
         async with exported_snapshot(url) as snapshot:
-            if snapshot.schema_version != migrations()[-1].number:
-                raise Conflict(
-                    f"the database has schema {snapshot.schema_version}; migrate it first: mainspring db migrate"
-                )
             await asyncio.to_thread(programs.dump, url, part, schema=SCHEMA, snapshot=snapshot.name)
         manifest = await asyncio.to_thread(_describe, part, file.name, snapshot)
         manifest_file(file).write_bytes(msgspec.json.format(msgspec.json.encode(manifest)) + b"\n")
@@ -131,7 +128,7 @@ def verify(file: Path) -> None:
 
 
 @click.command
-@database_url_option
+@session_url_option
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 def restore(database_url: str, file: Path, yes: bool) -> None:
@@ -158,7 +155,7 @@ def restore(database_url: str, file: Path, yes: bool) -> None:
 
 
 @click.command
-@database_url_option
+@session_url_option
 @click.option(
     "--gap",
     type=click.Choice(["skip", "run", "ask"]),
@@ -191,6 +188,7 @@ def resume(database_url: str, gap: str, yes: bool) -> None:
 
 
 async def _find_hold(url: str) -> tuple[holds.Hold, holds.GapSummary]:
+    await require_schema(url)
     async with Database(url, size=1) as database, database.connection() as connection:
         hold = await holds.open_hold(connection)
         if hold is None:

@@ -34,7 +34,9 @@ from mainspring.cli.tables.jobs import (
     VERSIONS,
     fire_lines,
     job_details,
+    planned_start_line,
     schedule_text,
+    size_details,
     stats_details,
 )
 from mainspring.display.definitions import as_json, merge_patch
@@ -232,6 +234,18 @@ async def stats(client: AsyncClient, out: Output, job: str, since: str) -> None:
 
 @jobs.command
 @click.argument("job")
+@connected
+async def suggest(client: AsyncClient, out: Output, job: str) -> None:
+    """Suggest memory, CPU and timeout of a job from what its attempts have used."""
+    found = await client.job_size(job)
+    if out.is_text:
+        echo(size_details(found))
+    else:
+        out.value(found)
+
+
+@jobs.command
+@click.argument("job")
 @limit_option(20)
 @connected
 async def ledger(client: AsyncClient, out: Output, job: str, limit: int) -> None:
@@ -270,5 +284,7 @@ def print_fires(out: Output, fires: wire.Fires) -> None:
     print_message(f"{fires.description}" if fires.fires else f"{fires.description}: no more fires")
     for line in fire_lines(fires.fires, fires.timezone):
         echo(line)
+    for start in fires.starts:
+        echo(planned_start_line(start))
     for note in fires.notes:
         print_message(f"note: {note}")

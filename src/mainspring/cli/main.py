@@ -56,7 +56,10 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "calendars": ("calendars", "Manage calendars of open and closed days"),
         "blackouts": ("blackouts", "Manage windows in which nothing starts"),
         "queues": ("queues", "List, pause and resume queues; change their settings"),
+        "costs": ("costs", "Show what jobs, queues and tenants used and cost"),
+        "forecast": ("forecast", "Show the load expected in the coming days"),
         "reservations": ("reservations", "Reserve worker slots for a time"),
+        "duration-requests": ("duration_requests", "Request and approve timeouts above the maximum of a queue"),
     },
     "Alerts": {
         "alerts": ("alerts", "List alerts and change alert rules"),
@@ -80,6 +83,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "watch": ("watch", "Raise an alarm from outside when the whole cluster is silent"),
         "audit": ("audit", "List, verify and export the audit log"),
         "secrets": ("secrets", "Manage secrets of jobs and channels, and master keys"),
+        "archive": ("archive", "List, verify and restore archived days of history and output"),
         "db": ("db", "Migrate, inspect, back up and restore the database"),
         "ui": ("inspect", "Print a sign-in link for the web UI"),
         "config": ("config_show", "Show every setting with its value and its origin, and check them"),

@@ -13,6 +13,7 @@ import structlog
 from mainspring.alerts.deliver import Deliverer
 from mainspring.alerts.evaluate import AlertEvaluator
 from mainspring.alerts.measure import ProcessMeasurements
+from mainspring.alerts.relay import EventRelay
 from mainspring.alerts.send import Sender
 from mainspring.announce import Announcer
 from mainspring.api.auth import Authenticator, issue_token
@@ -21,34 +22,45 @@ from mainspring.api.rate_limit import RequestLimits
 from mainspring.api.service import HttpServer
 from mainspring.api.status import add_database_check, build_status
 from mainspring.api.tls import tls_files
-from mainspring.backends.engines import name_prefix, open_bus, open_coordinator
+from mainspring.backends.archive_places import open_archive_place
+from mainspring.backends.engines import name_prefix, open_bus, open_coordinator, open_delays, open_fire_lock, open_rates
+from mainspring.backends.kafka_engines import open_events, open_queue, open_results, open_topics
 from mainspring.backends.watched_places import WatchedPlaces
 from mainspring.cli.output import echo
 from mainspring.cli.server_settings import server_settings
 from mainspring.config import ServeConfig, unknown_settings
+from mainspring.dispatch.queue_feed import QueueFeed
 from mainspring.domain.address import read_networks
+from mainspring.domain.topic import read_clusters, read_rules
 from mainspring.domain.watch import read_roots
+from mainspring.duties.doctor import DoctorRounds
 from mainspring.duties.file_watch import FileWatch
 from mainspring.duties.retention import Retention
+from mainspring.duties.rollups import Rollups
 from mainspring.duties.service import Duties
+from mainspring.duties.topic_triggers import TopicTriggers
 from mainspring.health.readiness import Readiness
 from mainspring.health.server import HealthServer
 from mainspring.intake.master_keys import encrypt
+from mainspring.ports import RateLimit
 from mainspring.process import die_with_parent, hide_memory, open_file_limit, raise_file_limit, run, stop_signal
 from mainspring.results.output_quota import OutputQuotas
 from mainspring.results.rescue import Rescue
 from mainspring.results.settle import Settler
+from mainspring.results.stream import ResultIntake
 from mainspring.scheduler.service import Scheduler
 from mainspring.service import Loops, Service
 from mainspring.store import tokens
 from mainspring.store.bus import PostgresBus
+from mainspring.store.database_check import check_sessions
 from mainspring.store.database_roles import check_roles
 from mainspring.store.db import AWAY, Database
 from mainspring.store.definitions import Definitions
-from mainspring.store.migrate import migrate
+from mainspring.store.migrate import migrate, prepare_pooled_role
 from mainspring.store.subscriptions import Subscriptions
 from mainspring.store.warmup import warm_up
 from mainspring.telemetry import logs
+from mainspring.telemetry.spans import open_spans
 from mainspring.vault.keyring import open_keyring
 from mainspring.vault.providers.configuration import read_providers
 from mainspring.vault.vault import Vault
@@ -68,18 +80,24 @@ class Server:
 
     def __init__(self, config: ServeConfig, *, vault: Vault | None = None) -> None:
         self.config = config
-        self.database = Database(config.database_url, tenant_dsn=config.tenant_database_url)
+        self.database = Database(
+            config.database_url, tenant_dsn=config.tenant_database_url, direct_dsn=config.direct_database_url
+        )
         prefix = name_prefix(config.database_url)
         self.bus = open_bus(config.bus, PostgresBus(self.database), prefix=prefix)
         self._coordinator = open_coordinator(config.coordinator, prefix=prefix)
+        self._archive_place = None if config.archive_url is None else open_archive_place(config.archive_url)
         self.announcer = Announcer(self.bus)
         self._definitions = Definitions(self.database)
         self._subscriptions = Subscriptions(self.database, self.bus)
         self.readiness = Readiness()
         add_database_check(self.readiness, self.database)
-        self._auth = authenticator(config, self.database)
+        rates = open_rates(config.rate_limiter, prefix=prefix) if "api" in config.roles else None
+        self._auth = authenticator(config, self.database, rates)
         self.vault = vault or open_vault(config)
         self._sender = Sender(read_networks(config.allow_net), apprise=config.apprise, public_url=config.public_url)
+        self._spans = open_spans(config.otlp_endpoint, role="-".join(config.roles))
+        self._queue = open_queue(config.queue, prefix=prefix)
         dispatcher = self._dispatcher() if "api" in config.roles else None
         output = OutputQuotas(self.database, self.bus) if dispatcher is not None else None
         self.settler = Settler(
@@ -89,7 +107,11 @@ class Server:
             subscriptions=self._subscriptions,
             handoff=None if dispatcher is None else dispatcher.handoff,
             output=output,
+            spans=self._spans,
         )
+        stream = open_results(config.results, prefix=prefix)
+        self._events = open_events(config.events, prefix=prefix) if "scheduler" in config.roles else None
+        self._results = ResultIntake(self.database, self.settler, stream)
         self.scheduler: Scheduler | None = None
         self.http: HttpServer | None = None
         self.context: Context | None = None
@@ -97,8 +119,11 @@ class Server:
         self.health: HealthServer | None = None
         if config.health_port is not None:
             self.health = HealthServer(self.readiness, host=config.health_host, port=config.health_port)
-        self._services: list[Service] = [self.bus, self.announcer, self._subscriptions, measurements]
+        self._services: list[Service] = [] if rates is None else [rates]
+        self._services += [self.bus, self.announcer, self._subscriptions, measurements]
         self._services += [] if output is None else [output]
+        self._services += [self._results] if stream is None else [self._results, stream]
+        self._services += [] if self._queue is None else [self._queue]
         if "scheduler" in config.roles:
             self._services += self._scheduler_services()
         if dispatcher is not None:
@@ -109,7 +134,17 @@ class Server:
     def _scheduler_services(self) -> list[Service]:
         """The scheduler role: fires, rescue and retention, leader duties, alert rules, notifications."""
         config, coordinator = self.config, self._coordinator
-        scheduler = Scheduler(self.database, self.bus, lease_s=config.shard_lease_s, coordinator=coordinator)
+        prefix = name_prefix(config.database_url)
+        delays = open_delays(config.delays, prefix=prefix)
+        fire_lock = open_fire_lock(config.fire_lock, prefix=prefix)
+        scheduler = Scheduler(
+            self.database,
+            self.bus,
+            lease_s=config.shard_lease_s,
+            coordinator=coordinator,
+            delays=delays,
+            fire_lock=fire_lock,
+        )
         self.scheduler = scheduler
         self.readiness.add("wheel", scheduler.not_ready)
         rescue = Rescue(self.database, self.settler, leads=scheduler.leads)
@@ -120,8 +155,10 @@ class Server:
             keep_runs_s=config.keep_runs_s,
             keep_history_s=config.keep_history_s,
             keep_output_s=config.keep_output_s,
+            archives=self._archive_place is not None,
         )
         files = FileWatch(self.database, WatchedPlaces(), read_roots(config.watch_roots))
+        doctor = DoctorRounds(self.database)
         duties = Duties(
             self.database,
             self.bus,
@@ -129,19 +166,61 @@ class Server:
             announcer=self.announcer,
             files=files,
             vault=self.vault,
+            doctor=doctor,
+            price_windows=config.price_windows,
         )
-        evaluator = AlertEvaluator(self.database, self.bus, self._subscriptions, leads=scheduler.leads)
+        evaluator = AlertEvaluator(
+            self.database, self.bus, self._subscriptions, leads=scheduler.leads, doctor=doctor.readings
+        )
         deliverer = Deliverer(self.database, self.vault, self.bus, self._sender, leads=scheduler.leads)
-        engines = [] if coordinator is None else [coordinator]
-        return [*engines, scheduler, rescue, retention, duties, evaluator, deliverer]
+        engines: list[Service] = [engine for engine in (coordinator, delays, fire_lock) if engine is not None]
+        rollups = Rollups(self.database, leads=scheduler.leads)
+        archive = self._archive_duty(scheduler)
+        kafka = [*self._event_relay(scheduler), *self._topic_triggers()]
+        if self._queue is not None:
+            kafka.append(QueueFeed(self.database, self.bus, self._queue, leads=scheduler.leads))
+        return [*engines, scheduler, rescue, retention, rollups, *archive, duties, evaluator, deliverer, *kafka]
+
+    def _topic_triggers(self) -> list[Service]:
+        config = self.config
+        topics = open_topics(read_clusters(config.kafka_triggers), prefix=name_prefix(config.database_url))
+        if topics is None:
+            return []
+        return [topics, TopicTriggers(self.database, self.bus, topics, read_rules(config.trigger_topics))]
+
+    def _event_relay(self, scheduler: Scheduler) -> list[Service]:
+        if self._events is None:
+            return []
+        leads, most = scheduler.leads, self.config.events_waiting
+        return [self._events, EventRelay(self.database, self.bus, self._events, leads=leads, most=most)]
+
+    def _archive_duty(self, scheduler: Scheduler) -> list[Service]:
+        if self._archive_place is None:
+            return []
+        from mainspring.duties.archive import ArchiveDuty  # a process without an archive does not load pyarrow
+
+        config = self.config
+        return [
+            ArchiveDuty(
+                config.database_url,
+                self._archive_place,
+                leads=scheduler.leads,
+                after_s=config.archive_after_s,
+                keep_s=config.keep_archive_s,
+            )
+        ]
 
     def _dispatcher(self) -> Dispatcher:
         from mainspring.dispatch.service import Dispatcher  # a process without the API does not load it
 
-        return Dispatcher(self.database, self.bus, self._definitions, self.announcer)
+        return Dispatcher(self.database, self.bus, self._definitions, self.announcer, queue=self._queue)
 
     def _api_services(self, dispatcher: Dispatcher) -> list[Service]:
         """The api role: the HTTP server with the API and the web UI, dispatch, live streams, artifacts."""
+        if self._archive_place is not None:
+            from mainspring.archive.read import ArchiveReader
+
+            self.database.archive = ArchiveReader(self._archive_place)
         from mainspring.cli.api_process import ApiProcess  # a process without the API does not load it
 
         process = ApiProcess(
@@ -152,11 +231,13 @@ class Server:
             definitions=self._definitions,
             dispatcher=dispatcher,
             settler=self.settler,
+            results=self._results,
             announcer=self.announcer,
             sender=self._sender,
             limits=connection_limits(self.config),
             readiness=self.readiness,
             vault=self.vault,
+            spans=self._spans,
         )
         self.context, self.http = process.context, process.http
         return process.services
@@ -172,6 +253,7 @@ class Server:
         await self.readiness.start()
         if self.health is not None:
             await self.health.start()
+        await check_sessions(self.database, tenant_dsn=self.config.tenant_database_url)
         await self.database.open()
         await check_roles(self.database)
         await self._encrypt_secrets()
@@ -203,11 +285,13 @@ class Server:
         if self.health is not None:
             await self.health.stop()
         await self.readiness.stop()
+        if self._spans is not None:
+            await asyncio.to_thread(self._spans.close)
 
 
-def authenticator(config: ServeConfig, database: Database) -> Authenticator:
+def authenticator(config: ServeConfig, database: Database, rates: RateLimit | None = None) -> Authenticator:
     """Tokens and browser sessions; with issuers also their JWTs."""
-    limits = RequestLimits(config.rate_limit)
+    limits = RequestLimits(config.rate_limit, shared=rates)
     if not config.issuers:
         return Authenticator(database, limits=limits, schedule_quota=config.schedule_quota)
     from mainspring.api.federated import FederatedAuthenticator  # a process without issuers does not load it
@@ -239,13 +323,15 @@ def connection_limits(config: ServeConfig) -> ConnectionLimits:
     return limits.for_files(open_file_limit())
 
 
-async def wait_for_database(url: str) -> None:
-    """Migrate the database, retrying until it is reachable."""
+async def wait_for_database(config: ServeConfig) -> None:
+    """Migrate the database, retrying until it is reachable; prepare the role of connections through PgBouncer."""
     wait = 0.2
     while True:
         try:
-            for migration in await migrate(url):
+            for migration in await migrate(config.direct_database_url or config.database_url):
                 log.info("schema.migrated", number=migration.number, name=migration.name)
+            if config.direct_database_url is not None:
+                await prepare_pooled_role(config.direct_database_url, config.database_url)
             return
         except AWAY as error:
             log.warning("database.unreachable", error=str(error) or type(error).__name__, retry_in_s=wait)
@@ -263,9 +349,9 @@ async def first_token(database: Database) -> str | None:
 
 async def serve_until_stopped(config: ServeConfig, *, greet: bool) -> None:
     stop, warmup = stop_signal(), Loops("serve")
-    await wait_for_database(config.database_url)
+    await wait_for_database(config)
     server = Server(config)
-    async with Database(config.database_url, size=1) as database:
+    async with Database(config.direct_database_url or config.database_url, size=1) as database:
         token = await first_token(database)
     if token is not None:
         echo(f"Admin token of this new installation. It is not shown again:\n\n  {token}\n")

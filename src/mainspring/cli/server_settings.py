@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 from urllib.parse import urlsplit
 
 import click
@@ -12,19 +13,22 @@ from click.core import ParameterSource
 
 from mainspring.cli.arguments import seconds
 from mainspring.cli.config_file import FOUND, ISSUERS, ConfigFile, config_option, parse
+from mainspring.cli.engine_settings import ENGINE_OPTIONS
 from mainspring.cli.private_file import read_private
 from mainspring.config import ARTIFACT_STORE, parse_roles
+from mainspring.domain.costs import read_price_windows, read_prices
 from mainspring.domain.errors import Invalid
 from mainspring.domain.issuer import Issuer, read_issuers
 from mainspring.domain.placement.resources import parse_amount
 from mainspring.domain.watch import read_roots
 from mainspring.telemetry import logs
+from mainspring.telemetry.spans import check_endpoint
 
 F = TypeVar("F", bound=Callable[..., Any])
 _URL_FILE = "mainspring.url_file"
 
 
-def _retention(text: str) -> float:
+def retention(text: str) -> float:
     kept_s = seconds(text)
     if kept_s < 1:
         raise click.BadParameter(f"{text!r} is shorter than a second")
@@ -118,9 +122,37 @@ tenant_database_url_option = _url_option(
     "tenant_database_url",
     "The same database with a role that sees one tenant at a time: requests use it. Needs PostgreSQL 15.",
 )
+direct_database_url_option = _url_option(
+    "direct_database_url",
+    "The same database without PgBouncer, if --database-url leads through it in transaction mode: for LISTEN, session"
+    " locks and migrations.",
+)
+replica_url_option = _url_option(
+    "replica_url",
+    "A standby that answers lists, history and statistics, with the role of --tenant-database-url if there is one.",
+)
 server_database_url_option = _url_option(
     "server_database_url", "The same database with the role of servers, which owns nothing."
 )
+
+
+def session_url_option(function: F) -> F:
+    """Like `database_url_option`, but `database_url` is that of --direct-database-url if that is as explicit."""
+
+    @wraps(function)
+    def run(*args: Any, database_url: str, direct_database_url: str | None, **more: Any) -> Any:
+        context = click.get_current_context()
+        rank, direct_rank = (_rank(context, name) for name in ("database_url", "direct_database_url"))
+        url = direct_database_url if direct_database_url is not None and direct_rank >= rank else database_url
+        return function(*args, database_url=url, **more)
+
+    return database_url_option(direct_database_url_option(cast(F, run)))
+
+
+def _rank(context: click.Context, name: str) -> int:
+    """How explicitly a URL or its file is given."""
+    sources = (context.get_parameter_source(each) for each in (name, f"{name}_file"))
+    return max(_URL_SOURCES.index(source or ParameterSource.DEFAULT) for source in sources)
 
 
 log_option = click.option(
@@ -132,6 +164,19 @@ log_option = click.option(
     show_default=True,
     type=click.Choice(list(logs.LEVELS)),
     help="Lowest level to log.",
+)
+
+
+TRACE_ID = "{trace_id}"
+"""Stands for the id of a trace in --trace-url."""
+otlp_option = click.option(
+    "--otlp-endpoint",
+    envvar="MAINSPRING_OTLP_ENDPOINT",
+    show_envvar=True,
+    metavar="URL",
+    callback=lambda _context, _parameter, value: check_endpoint(value),
+    help="OpenTelemetry collector that receives spans over OTLP/HTTP, such as http://localhost:4318, with the extra"
+    " `otel`.  [default: no spans]",
 )
 
 
@@ -165,7 +210,7 @@ def _keep(noun: str, default: str, what: str) -> Callable[[F], F]:
         show_envvar=True,
         default=default,
         show_default=True,
-        type=_retention,
+        type=retention,
         metavar="DURATION",
         help=f"Retention of {what}.",
     )
@@ -176,6 +221,48 @@ _RETENTION = (
     _keep("runs", "90d", "finished workflow runs and backfills"),
     _keep("history", "90d", "finished executions, deleted by whole days"),
     _keep("output", "30d", "logs"),
+)
+
+
+archive_after_option = click.option(
+    "--archive-after",
+    "archive_after_s",
+    envvar="MAINSPRING_ARCHIVE_AFTER",
+    show_envvar=True,
+    default="30d",
+    show_default=True,
+    type=retention,
+    metavar="DURATION",
+    help="Age at which whole days of history and output move to the archive.",
+)
+
+
+def archive_url_option(*, required: bool = False) -> Callable[[F], F]:
+    """Add --archive-url."""
+    return click.option(
+        "--archive-url",
+        envvar="MAINSPRING_ARCHIVE_URL",
+        show_envvar=True,
+        required=required,
+        metavar="FOLDER|URL",
+        help="Archive of old history and output, the same for all processes: a folder, or s3://BUCKET/PREFIX. Needs the"
+        " extra `archive`, and for S3 the extra `s3`. Nothing is deleted before it is archived."
+        + ("" if required else "  [default: no archive]"),
+    )
+
+
+_ARCHIVE = (
+    archive_url_option(),
+    archive_after_option,
+    click.option(
+        "--keep-archive",
+        "keep_archive_s",
+        envvar="MAINSPRING_KEEP_ARCHIVE",
+        show_envvar=True,
+        type=retention,
+        metavar="DURATION",
+        help="Retention of archived days.  [default: unlimited]",
+    ),
 )
 
 
@@ -192,6 +279,14 @@ def check_public_url(_: click.Context, __: click.Parameter, value: str) -> str:
     if value and (parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment):
         raise click.BadParameter(f"{value!r} is not an address: write https://HOST, without query")
     return value.rstrip("/")
+
+
+def check_trace_url(_: click.Context, __: click.Parameter, value: str) -> str:
+    """Refuse an address that browsers cannot open, or that is the same for every trace."""
+    parts = urlsplit(value)
+    if value and (parts.scheme not in ("http", "https") or not parts.hostname or TRACE_ID not in value):
+        raise click.BadParameter(f"{value!r}: write an address with {TRACE_ID}, such as https://HOST/trace/{TRACE_ID}")
+    return value
 
 
 def check_watch_roots(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
@@ -213,7 +308,20 @@ def _issuers(context: click.Context, _: click.Parameter, file: Path | None) -> t
 
 _OPTIONS = (
     database_url_option,
+    direct_database_url_option,
     tenant_database_url_option,
+    replica_url_option,
+    click.option(
+        "--replica-max-lag",
+        "replica_max_lag_s",
+        envvar="MAINSPRING_REPLICA_MAX_LAG",
+        show_envvar=True,
+        default=5.0,
+        show_default=True,
+        type=click.FloatRange(0.5, 3600),
+        metavar="SECONDS",
+        help="How far the replica may be behind; the primary answers while it is further behind or down.",
+    ),
     click.option(
         "--roles",
         envvar="MAINSPRING_ROLES",
@@ -261,6 +369,7 @@ _OPTIONS = (
         " them immediately.",
     ),
     *_RETENTION,
+    *_ARCHIVE,
     click.option(
         "--artifact-store",
         envvar="MAINSPRING_ARTIFACT_STORE",
@@ -289,21 +398,7 @@ _OPTIONS = (
         metavar="DAYS",
         help="Retention of artifacts.",
     ),
-    click.option(
-        "--bus",
-        envvar="MAINSPRING_BUS",
-        show_envvar=True,
-        metavar="URL",
-        help="Engine for wake-ups between processes: redis://HOST or rediss://HOST, with the extra `redis`.  "
-        "[default: PostgreSQL]",
-    ),
-    click.option(
-        "--coordinator",
-        envvar="MAINSPRING_COORDINATOR",
-        show_envvar=True,
-        metavar="URL",
-        help="Engine that detects lost schedulers: etcd://HOST or zookeeper://HOST.  [default: PostgreSQL]",
-    ),
+    *ENGINE_OPTIONS,
     click.option(
         "--allow-net",
         multiple=True,
@@ -424,6 +519,16 @@ _OPTIONS = (
         " identity provider.",
     ),
     click.option(
+        "--trace-url",
+        envvar="MAINSPRING_TRACE_URL",
+        show_envvar=True,
+        default="",
+        metavar="URL",
+        callback=check_trace_url,
+        help="Address of a trace in your tracing UI, such as https://tempo.example.com/trace/{trace_id}: pages of"
+        " executions link to it.",
+    ),
+    click.option(
         "--issuer-file",
         "issuers",
         type=click.Path(dir_okay=False, path_type=Path),
@@ -434,7 +539,28 @@ _OPTIONS = (
         help="TOML file with tables [issuers.NAME]: identity providers whose JWTs are accepted, besides those of the"
         " configuration file.",
     ),
+    click.option(
+        "--prices",
+        envvar="MAINSPRING_PRICES",
+        show_envvar=True,
+        default="",
+        type=read_prices,
+        metavar="NAME=PRICE,...",
+        help="Prices per hour for the cost report: of a slot, a core (cpu), a GiB (memory, disk), one of another"
+        " resource, such as slot=0.01,cpu=0.03,currency=EUR.",
+    ),
+    click.option(
+        "--price-windows",
+        envvar="MAINSPRING_PRICE_WINDOWS",
+        show_envvar=True,
+        default="",
+        type=read_price_windows,
+        metavar="WINDOW=FACTOR;...",
+        help="When prices differ, such as 'timezone=Europe/Berlin; 22:00-06:00=0.4; sat-sun 00:00-24:00=0.5'."
+        " Flexible jobs start in the cheapest part of their windows.",
+    ),
     click.option("--apprise", is_flag=True, help="Allow apprise channels. Their addresses are not checked."),
+    otlp_option,
     log_option,
 )
 

@@ -26,8 +26,9 @@ _KIND_OF = {"http": "http", "container": "container", "function": "python"}
 _NAMES = {"tz": "timezone"}
 _PLAIN = (
     "queue", "priority", "timeout", "overlap", "delivery", "description", "pause_after_failures", "start_by",
-    "finish_by", "max_gap",
+    "finish_by", "max_gap", "spot",
 )  # fmt: skip
+_WINDOW = ("before", "within", "takes")
 _FLAGS = ("ordered", "exclusive", "preemptible")
 _RETRIES = {
     "retries": "max", "retry_base": "base", "retry_cap": "cap", "retry_factor": "factor", "retry_jitter": "jitter",
@@ -52,6 +53,8 @@ def changed(spec: dict[str, Any], flags: dict[str, Any], argv: tuple[str, ...]) 
     for name in ("labels", "resources"):
         if flags.get(name):
             wanted[name] = {**spec.get(name, {}), **flags[name]}
+    if window := {name: flags[name] for name in _WINDOW if flags.get(name) is not None}:
+        wanted["flexible"] = _flexible(spec.get("flexible") or {}, window)
     if flags.get("concurrency") is not None:
         wanted["concurrency"] = _concurrency(flags["concurrency"])
     if flags.get("rate") is not None:
@@ -67,6 +70,12 @@ def changed(spec: dict[str, Any], flags: dict[str, Any], argv: tuple[str, ...]) 
 def names_a_task(flags: dict[str, Any]) -> bool:
     """Whether the options say what to do, without a command."""
     return any(flags.get(flag) is not None for flag in _TASKS)
+
+
+def _flexible(old: dict[str, Any], window: dict[str, Any]) -> dict[str, Any]:
+    """The window that the options describe; a new end replaces the old one."""
+    ends = {"before", "within"} & window.keys()
+    return {name: value for name, value in old.items() if value is not None and not (ends and name != "takes")} | window
 
 
 def _concurrency(text: str) -> dict[str, Any]:

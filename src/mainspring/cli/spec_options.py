@@ -10,7 +10,7 @@ import msgspec
 
 from mainspring.cli.arguments import when
 from mainspring.domain.execution import Delivery
-from mainspring.domain.job import MisfirePolicy, Overlap
+from mainspring.domain.job import MisfirePolicy, Overlap, Spot
 from mainspring.domain.params import ParamType
 from mainspring.domain.retry import Jitter, Retried
 from mainspring.domain.schedule.calendar import Roll
@@ -76,6 +76,9 @@ _SECTIONS: dict[str, tuple[Callable[[Any], Any], ...]] = {
         click.option("--calendar", metavar="NAME", help="Calendar whose closed days are skipped."),
         click.option("--roll", type=click.Choice(get_args(Roll)), help="Move fires on closed days to this open day."),
         click.option("--jitter", metavar="DURATION", help="Maximum random delay of each fire."),
+        click.option("--before", metavar="HH:MM", help="Flexible job: start when it is cheapest, end by then."),
+        click.option("--within", metavar="DURATION", help="Flexible job: end within this time after the fire."),
+        click.option("--takes", metavar="DURATION", help="Expected duration of a flexible job."),
         click.option(
             "--max-fires", type=click.IntRange(1), metavar="N", help="Number of fires; then the job is finished."
         ),
@@ -173,6 +176,11 @@ _SECTIONS: dict[str, tuple[Callable[[Any], Any], ...]] = {
             help="Resource of an attempt: cpu=2, memory=4Gi, gpu=1. Repeatable.",
         ),
         click.option("--exclusive", is_flag=True, default=None, help="Run alone on a worker."),
+        click.option(
+            "--spot",
+            type=click.Choice(get_args(Spot)),
+            help="Whether spot workers may run the job.  [default: never]",
+        ),
         click.option(
             "--preemptible/--no-preemptible", default=None, help="Allow preemption by more urgent executions."
         ),

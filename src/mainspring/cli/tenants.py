@@ -9,6 +9,7 @@ import click
 from msgspec import UNSET
 
 from mainspring import wire
+from mainspring.cli.arguments import seconds
 from mainspring.cli.confirm import confirm
 from mainspring.cli.connect import connected
 from mainspring.cli.group import Group
@@ -64,8 +65,16 @@ def _size(text: str | None) -> Any:
         raise click.BadParameter(f"{error}; `none` removes the limit", param_hint="--output-per-day") from None
 
 
+def _duration(text: str | None) -> Any:
+    """A duration such as 30d; `none` for the server's, UNSET if the option is missing."""
+    if text is None or text == "none":
+        return UNSET if text is None else None
+    return seconds(text)
+
+
 def settings_options(function: Any) -> Any:
     for flag, help_text in (
+        ("--keep-history", "Retention of finished executions, such as 30d, at most the server's; none: the server's."),
         ("--output-per-day", "Output stored per day, such as 10Gi; output beyond it is cut; none: any amount."),
         ("--end-required/--no-end-required", "Whether every schedule needs an end_at."),
         ("--min-interval", "Shortest interval between fires, in seconds; none: any."),
@@ -91,6 +100,7 @@ def _settings(options: dict[str, Any]) -> dict[str, Any]:
         "min_interval_s": _number(options["min_interval"], "--min-interval", float),
         "end_required": UNSET if end is None else end,
         "output_per_day": _size(options["output_per_day"]),
+        "keep_history_s": _duration(options["keep_history"]),
     }
 
 

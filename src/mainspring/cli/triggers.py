@@ -20,6 +20,7 @@ from mainspring.cli.output import Column, Output, TableLayout, echo
 from mainspring.cli.spec_options import pair, values
 from mainspring.display.text import clean
 from mainspring.display.times import local
+from mainspring.domain.topic import TopicSource
 from mainspring.domain.trigger import DELIVERY_OUTCOMES, CompletionSource, Source, TriggerSpec, WebhookSource
 from mainspring.domain.watch import FilesSource
 from mainspring.domain.webhook import example_curl
@@ -31,7 +32,12 @@ F = TypeVar("F", bound=Callable[..., Any])
 SCHEMES = ("github", "stripe", "standard", "generic")
 MAX_SAMPLE_BYTES = 256_000
 
-KINDS: dict[str, type[Source]] = {"webhook": WebhookSource, "after": CompletionSource, "place": FilesSource}
+KINDS: dict[str, type[Source]] = {
+    "webhook": WebhookSource,
+    "after": CompletionSource,
+    "place": FilesSource,
+    "topic": TopicSource,
+}
 """The kind of a source by the option that chooses it."""
 STATE_COLORS = {"paused": "yellow", "failing": "red"}
 
@@ -70,6 +76,8 @@ def source_text(source: Source) -> str:
         return f"{source.after} ended: {', '.join(source.outcomes)}"
     if isinstance(source, FilesSource):
         return f"files {source.full_path(source.pattern)}"
+    if isinstance(source, TopicSource):
+        return f"topic {source.place}" + (f", {source.batch} at a time" if source.batch > 1 else "")
     return f"{source.scheme} webhook" + (f": {', '.join(source.events)}" if source.events else "")
 
 
@@ -104,56 +112,71 @@ async def get(client: AsyncClient, out: Output, name: str) -> None:
     out.one(await client.get_trigger(name), TRIGGERS, lambda trigger: details(trigger, url))
 
 
+_HEADER = "Scheme generic: header with the "
+_DEFINITION = (
+    click.option("--job", metavar="JOB", help="Job or workflow to start."),
+    click.option("--webhook", type=click.Choice(SCHEMES), help="Accept webhooks that are signed by this scheme."),
+    click.option("--after", metavar="JOB", help="Start when an execution of this job or workflow ends."),
+    click.option(
+        "--on",
+        "outcomes",
+        multiple=True,
+        type=click.Choice(["succeeded", "failed", "cancelled", "any"]),
+        help="With --after: how it ends. Repeatable.  [default: succeeded]",
+    ),
+    click.option("--files", "place", metavar="FOLDER|URL", help="Start when a file arrives; s3://BUCKET/PREFIX."),
+    click.option("--pattern", metavar="GLOB", help="With --files: which ones, such as **/*.csv.  [default: *]"),
+    click.option(
+        "--existing",
+        type=click.Choice(["ignore", "start"]),
+        help="With --files: those that are older than the trigger.  [default: ignore]",
+    ),
+    click.option("--interval", metavar="DURATION", help="With --files: time between two looks.  [default: 30s]"),
+    click.option("--settle", metavar="DURATION", help="With --files: unchanged for this long.  [default: 10s]"),
+    click.option("--topic", metavar="CLUSTER/TOPIC", help="Start when a message arrives in a topic of Kafka."),
+    click.option(
+        "--batch",
+        metavar="N",
+        type=click.IntRange(1, 1000),
+        help="With --topic: most messages per execution.  [default: 1]",
+    ),
+    click.option("--within", metavar="DURATION", help="With --topic: longest wait for a batch.  [default: 1s]"),
+    click.option(
+        "--start",
+        type=click.Choice(["latest", "earliest"]),
+        help="With --topic: messages that are newer than the trigger, or all that are kept.  [default: latest]",
+    ),
+    click.option("--event", "events", multiple=True, metavar="EVENT", help="Event to accept. Repeatable."),
+    click.option("--dedupe", type=click.Choice(["id", "body"]), help="Equal deliveries have the same id, or body."),
+    click.option("--signature-header", metavar="NAME", help=f"{_HEADER}signature.  [default: x-signature-256]"),
+    click.option("--timestamp-header", metavar="NAME", help=f"{_HEADER}timestamp.  [default: x-timestamp]"),
+    click.option("--id-header", metavar="NAME", help=f"{_HEADER}id of the delivery."),
+    click.option("--event-header", metavar="NAME", help=f"{_HEADER}name of the event."),
+    click.option("--when", metavar="CEL", help="Condition, such as 'body.ref == \"refs/heads/main\"'."),
+    click.option(
+        "-p",
+        "--param",
+        "params",
+        multiple=True,
+        callback=values,
+        metavar="KEY=VALUE",
+        help="Parameter with templates, such as ref={{body.ref}}. Repeatable.",
+    ),
+    click.option(
+        "--expression",
+        "expressions",
+        multiple=True,
+        callback=pair,
+        metavar="KEY=CEL",
+        help="Parameter as an expression, such as n=size(body.commits). Repeatable.",
+    ),
+    click.option("--description", metavar="TEXT", help="Description."),
+)
+
+
 def definition_options(function: F) -> F:
     """The options of a definition, which `add` and `edit` share. One that is not given is None."""
-    header = "Scheme generic: header with the "
-    options = [
-        click.option("--job", metavar="JOB", help="Job or workflow to start."),
-        click.option("--webhook", type=click.Choice(SCHEMES), help="Accept webhooks that are signed by this scheme."),
-        click.option("--after", metavar="JOB", help="Start when an execution of this job or workflow ends."),
-        click.option(
-            "--on",
-            "outcomes",
-            multiple=True,
-            type=click.Choice(["succeeded", "failed", "cancelled", "any"]),
-            help="With --after: how it ends. Repeatable.  [default: succeeded]",
-        ),
-        click.option("--files", "place", metavar="FOLDER|URL", help="Start when a file arrives; s3://BUCKET/PREFIX."),
-        click.option("--pattern", metavar="GLOB", help="With --files: which ones, such as **/*.csv.  [default: *]"),
-        click.option(
-            "--existing",
-            type=click.Choice(["ignore", "start"]),
-            help="With --files: those that are older than the trigger.  [default: ignore]",
-        ),
-        click.option("--interval", metavar="DURATION", help="With --files: time between two looks.  [default: 30s]"),
-        click.option("--settle", metavar="DURATION", help="With --files: unchanged for this long.  [default: 10s]"),
-        click.option("--event", "events", multiple=True, metavar="EVENT", help="Event to accept. Repeatable."),
-        click.option("--dedupe", type=click.Choice(["id", "body"]), help="Equal deliveries have the same id, or body."),
-        click.option("--signature-header", metavar="NAME", help=f"{header}signature.  [default: x-signature-256]"),
-        click.option("--timestamp-header", metavar="NAME", help=f"{header}timestamp.  [default: x-timestamp]"),
-        click.option("--id-header", metavar="NAME", help=f"{header}id of the delivery."),
-        click.option("--event-header", metavar="NAME", help=f"{header}name of the event."),
-        click.option("--when", metavar="CEL", help="Condition, such as 'body.ref == \"refs/heads/main\"'."),
-        click.option(
-            "-p",
-            "--param",
-            "params",
-            multiple=True,
-            callback=values,
-            metavar="KEY=VALUE",
-            help="Parameter with templates, such as ref={{body.ref}}. Repeatable.",
-        ),
-        click.option(
-            "--expression",
-            "expressions",
-            multiple=True,
-            callback=pair,
-            metavar="KEY=CEL",
-            help="Parameter as an expression, such as n=size(body.commits). Repeatable.",
-        ),
-        click.option("--description", metavar="TEXT", help="Description."),
-    ]
-    for option in reversed(options):
+    for option in reversed(_DEFINITION):
         function = option(function)
     return function
 
@@ -288,19 +311,23 @@ def changed(before: TriggerSpec | None, given: dict[str, Any]) -> TriggerSpec:
 def _source(before: Source | None, given: dict[str, Any]) -> Source:
     kinds = [kind for option, kind in KINDS.items() if given[option] is not None]
     if len(kinds) > 1:
-        raise click.UsageError("--webhook, --after and --files exclude each other.")
+        raise click.UsageError("--webhook, --after, --files and --topic exclude each other.")
     if before is not None and kinds and not isinstance(before, kinds[0]):
         raise click.UsageError("A trigger keeps its kind: delete it, and add another one.")
     if given["after"] is not None or isinstance(before, CompletionSource):
         return _completion(before, given)
     if given["place"] is not None or isinstance(before, FilesSource):
         return _files(before, given)
+    if given["topic"] is not None or isinstance(before, TopicSource):
+        return _topic(before, given)
     names = ("dedupe", "signature_header", "timestamp_header", "id_header", "event_header")
     fields = {name: given[name] for name in names if given[name] is not None}
     fields |= {"events": list(given["events"])} if given["events"] else {}
     fields |= {"scheme": given["webhook"]} if given["webhook"] is not None else {}
     if before is None and given["webhook"] is None:
-        raise click.UsageError("Say what starts the job: --webhook SCHEME, --after JOB or --files FOLDER.")
+        raise click.UsageError(
+            "Say what starts the job: --webhook SCHEME, --after JOB, --files FOLDER or --topic TOPIC."
+        )
     return msgspec.structs.replace(before, **fields) if isinstance(before, WebhookSource) else WebhookSource(**fields)
 
 
@@ -316,6 +343,15 @@ def _files(before: Source | None, given: dict[str, Any]) -> FilesSource:
     names = ("place", "pattern", "existing", "interval", "settle")
     fields = {name: given[name] for name in names if given[name] is not None}
     return msgspec.structs.replace(before, **fields) if isinstance(before, FilesSource) else FilesSource(**fields)
+
+
+def _topic(before: Source | None, given: dict[str, Any]) -> TopicSource:
+    fields = {name: given[name] for name in ("batch", "within", "start") if given[name] is not None}
+    if given["topic"] is not None:
+        fields["cluster"], slash, fields["topic"] = given["topic"].partition("/")
+        if not slash:
+            raise click.UsageError("--topic: write CLUSTER/TOPIC, with the name that the operator gave to the cluster.")
+    return msgspec.structs.replace(before, **fields) if isinstance(before, TopicSource) else TopicSource(**fields)
 
 
 def details(trigger: wire.Trigger, url: str) -> str:

@@ -22,6 +22,7 @@ USERS: TableLayout[wire.User] = TableLayout(
         Column("DISPLAY NAME", lambda user: user.display_name, wraps=True),
         Column("KIND", lambda user: user.kind),
         Column("ROLE", lambda user: user.role if user.blocked_at is None else f"{user.role} (blocked)"),
+        Column("GROUPS", lambda user: ", ".join(user.groups) or "–", wraps=True, wide=True),
         Column("TOKENS", lambda user: str(user.tokens)),
         Column("LAST USED", lambda user: "never" if user.last_used_at is None else local(user.last_used_at)),
         Column("BLOCKED", lambda user: "no" if user.blocked_at is None else local(user.blocked_at), wide=True),
@@ -52,11 +53,14 @@ def users() -> None:
 @click.option("--role", required=True, metavar="ROLE", help="Role, such as viewer, submitter, operator or admin.")
 @click.option("--display-name", default="", metavar="TEXT", help="Name as it is shown.  [default: NAME]")
 @click.option("--service", is_flag=True, help="A program instead of a person.")
+@click.option("--group", "groups", multiple=True, metavar="GROUP", help="Group that gates can name. Repeatable.")
 @connected
-async def create_user(client: AsyncClient, out: Output, name: str, role: str, display_name: str, service: bool) -> None:
+async def create_user(
+    client: AsyncClient, out: Output, name: str, role: str, display_name: str, service: bool, groups: tuple[str, ...]
+) -> None:
     """Create a user, or with --service an account for a program."""
     kind: wire.UserKind = "service" if service else "user"
-    new = wire.NewUser(name=name, role=role, display_name=display_name, kind=kind)
+    new = wire.NewUser(name=name, role=role, display_name=display_name, kind=kind, groups=list(groups))
     out.row(await client.create_user(new), USERS)
 
 
@@ -71,10 +75,16 @@ async def list_users(client: AsyncClient, out: Output) -> None:
 @click.argument("name")
 @click.option("--role", metavar="ROLE", help="New role, for all tokens of the user at once.")
 @click.option("--display-name", metavar="TEXT", help="New name as it is shown.")
+@click.option(
+    "--group", "groups", multiple=True, metavar="GROUP", help="Replace the groups. Repeatable; none: no group."
+)
 @connected
-async def edit_user(client: AsyncClient, out: Output, name: str, role: str | None, display_name: str | None) -> None:
-    """Change the role or the display name of a user."""
-    out.row(await client.change_user(name, wire.UserChange(role=role, display_name=display_name)), USERS)
+async def edit_user(
+    client: AsyncClient, out: Output, name: str, role: str | None, display_name: str | None, groups: tuple[str, ...]
+) -> None:
+    """Change role, groups or display name of a user."""
+    wanted = None if not groups else [group for group in groups if group != "none"]
+    out.row(await client.change_user(name, wire.UserChange(role=role, display_name=display_name, groups=wanted)), USERS)
 
 
 @users.command("delete")

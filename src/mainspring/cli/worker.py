@@ -5,22 +5,26 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
 import structlog
 
+from mainspring.backends.kafka_engines import open_results
 from mainspring.cli.config_file import config_option
 from mainspring.cli.options import Options
 from mainspring.cli.output import echo
 from mainspring.cli.private_file import MAX_SECRET_CHARS, read_private
-from mainspring.cli.server_settings import health_options, log_option
+from mainspring.cli.server_settings import health_options, log_option, otlp_option
 from mainspring.client.discovery import discover
 from mainspring.domain.errors import Invalid, Unauthenticated
+from mainspring.domain.placement.demand import SPOT
 from mainspring.domain.placement.isolation import LEVELS, MinIsolation
 from mainspring.health.readiness import Readiness
 from mainspring.health.server import HealthServer
 from mainspring.process import die_with_parent, erase_secret, hide_memory, run, stop_signal
+from mainspring.service import Service
 from mainspring.telemetry import logs
 from mainspring.telemetry.exposition import exposition
 from mainspring.worker.capacity import detect, parse_capacity
@@ -33,7 +37,9 @@ from mainspring.worker.transport.api_client import ApiAddress
 log = structlog.get_logger()
 
 
-async def work_until_stopped(config: WorkerConfig, *, health_host: str, health_port: int | None) -> None:
+async def work_until_stopped(
+    config: WorkerConfig, stream: Service | None = None, *, health_host: str, health_port: int | None
+) -> None:
     stop, readiness = stop_signal(), Readiness()
     service = Worker(config, load_executors(), echo=lambda words: echo(f" {words}", err=True))
     readiness.add("api", service.not_ready)
@@ -41,6 +47,8 @@ async def work_until_stopped(config: WorkerConfig, *, health_host: str, health_p
     try:
         if health_port is not None:
             await HealthServer(readiness, host=health_host, port=health_port, metrics=exposition).start()
+        if stream is not None:
+            await stream.start()
         await service.start()
         readiness.starting = False
     except BaseException:
@@ -57,6 +65,8 @@ async def work_until_stopped(config: WorkerConfig, *, health_host: str, health_p
         stopped.cancel()
         refused.cancel()
         await service.stop()
+        if stream is not None:
+            await stream.stop()
 
 
 @click.command()
@@ -91,6 +101,7 @@ async def work_until_stopped(config: WorkerConfig, *, health_host: str, health_p
     metavar="KEY=VALUE,...",
     help="Labels that jobs can require. Repeatable.",
 )
+@click.option("--spot", is_flag=True, help="This machine may be taken away: run only jobs that allow spot workers.")
 @click.option("--resources", metavar="KEY=VALUE,...", help="Capacity, such as cpu=4,gpu=1; overrides what is detected.")
 @click.option("--shared", is_flag=True, help="Serve every tenant. The token needs the scope `shared`.")
 @click.option(
@@ -153,6 +164,14 @@ async def work_until_stopped(config: WorkerConfig, *, health_host: str, health_p
     help="Open file descriptor to read the token from. Jobs can't read a file that only its opener can.",
 )
 @click.option(
+    "--results",
+    envvar="MAINSPRING_RESULTS",
+    show_envvar=True,
+    metavar="URL",
+    help="Engine that keeps results while the api is unavailable: kafka://HOST/PREFIX, with the extra `kafka`.  "
+    "[default: memory]",
+)
+@click.option(
     "--pass-env",
     "pass_env",
     multiple=True,
@@ -162,6 +181,7 @@ async def work_until_stopped(config: WorkerConfig, *, health_host: str, health_p
     help=f"Environment variable that jobs inherit besides {', '.join(INHERITED)}; AWS_* for a prefix. Repeatable.",
 )
 @health_options
+@otlp_option
 @log_option
 @click.option("--parent", type=int, hidden=True, help="End when this process does.")
 @click.pass_obj
@@ -172,6 +192,7 @@ def worker(
     slots: int,
     name: str | None,
     labels: tuple[str, ...],
+    spot: bool,
     resources: str | None,
     shared: bool,
     drain: float,
@@ -184,7 +205,9 @@ def worker(
     no_pull: bool,
     token_file: Path | None,
     token_fd: int | None,
+    results: str | None,
     pass_env: tuple[str, ...],
+    otlp_endpoint: str | None,
     level: str,
     health_host: str,
     health_port: int | None,
@@ -202,11 +225,12 @@ def worker(
     if server.token is None:
         raise Unauthenticated("the worker has no token: pass --token-file FILE, or set MAINSPRING_TOKEN")
     erase_secret(server.token)
+    stream = open_results(results, prefix=None)
     config = WorkerConfig(
         address=ApiAddress(server.url, server.token),
         slots=slots,
         queues=queues,
-        labels=dict(parse_label(text) for group in labels for text in group.split(",")),
+        labels=_labels(labels, spot=spot),
         resources=detect() | given_capacity(resources),
         shared=shared,
         drain_s=drain,
@@ -220,8 +244,10 @@ def worker(
         min_isolation=min_isolation,
         adopts_orphans=True,
         pass_env=pass_env,
+        otlp_endpoint=otlp_endpoint,
+        results=stream,
     )
-    run(work_until_stopped(config, health_host=health_host, health_port=health_port))
+    run(work_until_stopped(config, stream, health_host=health_host, health_port=health_port))
 
 
 def read_token(file: Path | None, descriptor: int | None) -> str | None:
@@ -251,3 +277,8 @@ def given_capacity(text: str | None) -> dict[str, int]:
         return parse_capacity(text or "")
     except ValueError as error:
         raise Invalid(f"--resources: {error}") from None
+
+
+def _labels(given: Sequence[str], *, spot: bool) -> dict[str, str]:
+    labels = dict(parse_label(text) for group in given for text in group.split(","))
+    return labels | ({SPOT: "yes"} if spot else {})

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from typing import Any
+from uuid import UUID
 
 from mainspring import wire
 from mainspring.client.paths import path_of
-from mainspring.client.transport import Connected
+from mainspring.client.transport import Connected, Params
 from mainspring.domain.placement.isolation import MinIsolation
 
 
@@ -31,6 +32,18 @@ class FleetMethods(Connected):
             wire.Scaling, "GET", "/api/v1/scaling", params={"target": None if target is None else str(target)}
         )
 
+    async def costs(self, *, days: float | None = None, jobs: int | None = None) -> wire.Costs:
+        """Return executions, hours and costs of the last days (30), and the `jobs` most expensive jobs (50)."""
+        params: Params = {"days": None if days is None else str(days), "jobs": jobs}
+        return await self._transport.request(wire.Costs, "GET", "/api/v1/costs", params=params)
+
+    async def forecast(
+        self, *, days: int | None = None, workers: int | None = None, slots: int | None = None
+    ) -> wire.Forecast:
+        """Return the load expected from schedules in the coming days (7); with `workers`, how long queues wait."""
+        params: Params = {"days": days, "workers": workers, "slots": slots}
+        return await self._transport.request(wire.Forecast, "GET", "/api/v1/forecast", params=params)
+
     async def workers(self) -> wire.Page[wire.Worker]:
         return await self._transport.request(wire.Page[wire.Worker], "GET", "/api/v1/workers")
 
@@ -50,6 +63,31 @@ class FleetMethods(Connected):
     async def shards(self) -> wire.Shards:
         """Return the scheduler processes and the owner of each shard."""
         return await self._transport.request(wire.Shards, "GET", "/api/v1/system/shards")
+
+    async def duration_requests(
+        self, *, state: str | None = None, limit: int | None = None, cursor: str | None = None
+    ) -> wire.Page[wire.DurationRequest]:
+        """Return requests for timeouts above the maximum of a queue, newest first."""
+        params: Params = {"state": state, "limit": limit, "cursor": cursor}
+        return await self._transport.request(
+            wire.Page[wire.DurationRequest], "GET", "/api/v1/duration-requests", params=params
+        )
+
+    async def request_duration(self, new: wire.NewDurationRequest) -> wire.DurationRequest:
+        """Request that a job may have a timeout above the maximum of a queue."""
+        return await self._transport.request(
+            wire.DurationRequest, "POST", "/api/v1/duration-requests", body=new, creates=True
+        )
+
+    async def decide_duration(self, request_id: UUID | str, *, approved: bool, note: str = "") -> wire.DurationRequest:
+        """Approve or refuse a request, or revoke an approved one."""
+        path, body = path_of("duration-requests", request_id, "decide"), wire.DurationDecision(approved, note)
+        return await self._transport.request(wire.DurationRequest, "POST", path, body=body)
+
+    async def withdraw_duration(self, request_id: UUID | str) -> wire.DurationRequest:
+        """Withdraw a request of your own."""
+        path = path_of("duration-requests", request_id, "withdraw")
+        return await self._transport.request(wire.DurationRequest, "POST", path)
 
     async def reservations(self) -> wire.Page[wire.Reservation]:
         return await self._transport.request(wire.Page[wire.Reservation], "GET", "/api/v1/reservations")

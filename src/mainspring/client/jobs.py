@@ -91,6 +91,10 @@ class JobMethods(Connected):
         params: Params = {"limit": limit, "cursor": cursor}
         return await self._transport.request(wire.Page[wire.Version], "GET", job_path(ref, "versions"), params=params)
 
+    async def job_size(self, ref: Ref) -> wire.JobSize:
+        """Return the memory, CPU and timeout that past attempts of a job suggest, with the evidence."""
+        return await self._transport.request(wire.JobSize, "GET", job_path(ref, "size"))
+
     async def stats(self, ref: Ref, *, since: str | None = None) -> wire.JobStats:
         """Return statistics of a job in the last day, or since `since`, such as `7d` ago."""
         params: Params = {"since": since}

@@ -105,6 +105,9 @@ class Client:
     def versions(self, ref: Ref, *, limit: int | None = None, cursor: str | None = None) -> wire.Page[wire.Version]:
         return finish(self._inner.versions(ref, limit=limit, cursor=cursor))
 
+    def job_size(self, ref: Ref) -> wire.JobSize:
+        return finish(self._inner.job_size(ref))
+
     def stats(self, ref: Ref, *, since: str | None = None) -> wire.JobStats:
         return finish(self._inner.stats(ref, since=since))
 
@@ -165,6 +168,28 @@ class Client:
 
     def scaling(self, *, target: float | None = None) -> wire.Scaling:
         return finish(self._inner.scaling(target=target))
+
+    def costs(self, *, days: float | None = None, jobs: int | None = None) -> wire.Costs:
+        return finish(self._inner.costs(days=days, jobs=jobs))
+
+    def forecast(
+        self, *, days: int | None = None, workers: int | None = None, slots: int | None = None
+    ) -> wire.Forecast:
+        return finish(self._inner.forecast(days=days, workers=workers, slots=slots))
+
+    def duration_requests(
+        self, *, state: str | None = None, limit: int | None = None, cursor: str | None = None
+    ) -> wire.Page[wire.DurationRequest]:
+        return finish(self._inner.duration_requests(state=state, limit=limit, cursor=cursor))
+
+    def request_duration(self, new: wire.NewDurationRequest) -> wire.DurationRequest:
+        return finish(self._inner.request_duration(new))
+
+    def decide_duration(self, request_id: UUID | str, *, approved: bool, note: str = "") -> wire.DurationRequest:
+        return finish(self._inner.decide_duration(request_id, approved=approved, note=note))
+
+    def withdraw_duration(self, request_id: UUID | str) -> wire.DurationRequest:
+        return finish(self._inner.withdraw_duration(request_id))
 
     def reservations(self) -> wire.Page[wire.Reservation]:
         return finish(self._inner.reservations())

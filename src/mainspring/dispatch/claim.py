@@ -17,11 +17,13 @@ from mainspring.dispatch.fairness import Shares
 from mainspring.dispatch.limits import LimitBudgets
 from mainspring.dispatch.lines import MIN_BATCH, KnownLines, Line, WorkerProfile
 from mainspring.dispatch.match import FreeCapacity, LineCandidates, StartBudget, fill_order, match
+from mainspring.dispatch.ready_heaps import ReadyHeaps
 from mainspring.dispatch.reservation_cache import LOOK_AHEAD, ReservationCache, merge_parts
 from mainspring.dispatch.settings import DispatchSettings
-from mainspring.store import claims
+from mainspring.store import claims, queue_feed
 from mainspring.store.claims import Claimed
 from mainspring.store.db import Connection, Database
+from mainspring.telemetry import metrics
 
 MAX_BATCH = 1000
 MAX_LINES = 200
@@ -51,6 +53,7 @@ class Claimer:
         clock: Clock,
     ) -> None:
         self.shares = Shares()
+        self.ready = ReadyHeaps()
         self.unserved: set[UUID] = set()  # matched sessions that got nothing in the last claim: ended, or too late
         self._capped: set[Line] = set()  # lines at a cap: no notification says when it has free slots again
         self._database = database
@@ -119,6 +122,8 @@ class Claimer:
         slot_order = fill_order(workers, line.batch, packs=self._settings.of(line).packs(line.demand))
         if not slot_order:
             return []
+        if self.ready.has(line.line_id) and self.needs_only_slot(line):
+            return await self._claim_named(line, workers, slot_order)
         # Before the claim: an execution queued while it runs makes the line fresh again.
         self._known.fresh.discard(line)
         budgets, freed = LimitBudgets(), line.freed
@@ -143,6 +148,26 @@ class Claimer:
             self._hold_back(line, budgets, freed)
         # About as many as last time: a thousand slots in the statement cost half a millisecond even if one is used.
         line.batch = min(MAX_BATCH, max(MIN_BATCH, 4 * len(rows)))
+        return rows
+
+    async def _claim_named(self, line: Line, workers: list[FreeCapacity], slot_order: list[int]) -> list[Claimed]:
+        """Claim executions that the queue engine has named. The slow poll finds those that are lost here."""
+        ids = self.ready.take(line.line_id, len(slot_order))
+        async with self._database.hot() as connection:
+            rows = await queue_feed.claim_ids(
+                connection,
+                tenant=line.tenant,
+                line_id=line.line_id,
+                execution_ids=ids,
+                sessions=[worker.session_id for worker in workers],
+                slot_order=slot_order,
+            )
+        metrics.QUEUE_RECORDS.labels("claimed").inc(len(rows))
+        metrics.QUEUE_RECORDS.labels("refused").inc(len(ids) - len(rows))
+        if rows:
+            self.shares.charge(line.tenant, len(rows))
+        if not self.ready.has(line.line_id):
+            self._known.served_named(line)
         return rows
 
     async def _claim_limited(

@@ -3,6 +3,10 @@
 A heartbeat renews the session's lease and compares the executions it reports with the database. Executions that the
 session has never received are given to other workers (the answer of a poll was lost), and executions that are no
 longer its own are returned for it to drop.
+
+An execution that is missing from a heartbeat may still be on its way: in a process that was stopped, or in a stream
+that stalls. So a worker that takes `disclaim` is asked for it as for a preempted one. It reports that it has not begun
+the attempt, and from then on refuses it; only then another worker gets the execution.
 """
 
 from __future__ import annotations
@@ -25,7 +29,10 @@ GATHER_S = 0.02
 
 @dataclass(slots=True)
 class Renewed:
-    """The answer to a heartbeat. `strays` are (execution, attempt) pairs that never reached the worker."""
+    """The answer to a heartbeat. `strays` are (execution, attempt) pairs that seem not to have reached the worker.
+
+    A worker that disclaims has them among `preempts`.
+    """
 
     lease_s: float
     cancels: list[UUID] = field(default_factory=list)
@@ -66,10 +73,12 @@ class Heartbeats:
 def compare(beat: Heartbeat, lease_s: float, running: Sequence[RunningExecution]) -> Renewed:
     """Compare the executions a session reports with those the database has for it."""
     reported, assigned = set(beat.running), {row.execution_id for row in running}
+    missing = [row for row in running if row.old and row.execution_id not in reported]
+    asked = {row.execution_id for row in missing if row.disclaims}
     return Renewed(
         lease_s=lease_s,
         cancels=[row.execution_id for row in running if row.cancelling],
         gone=[execution for execution in beat.running if execution not in assigned],
-        preempts=[(row.execution_id, row.attempt) for row in running if row.leaving],
-        strays=[(row.execution_id, row.attempt) for row in running if row.old and row.execution_id not in reported],
+        preempts=[(row.execution_id, row.attempt) for row in running if row.leaving or row.execution_id in asked],
+        strays=[(row.execution_id, row.attempt) for row in missing if not row.disclaims],
     )

@@ -118,6 +118,7 @@ class KnownLines:
         self._by_limit: dict[int, set[Line]] = {}
         self._unknown: set[int] = set()  # ids from notifications that have not been read yet
         self.fresh: set[Line] = set()
+        self.named: set[Line] = set()  # fresh only because the queue engine has named executions of them
 
     def get(self, line_id: int) -> Line | None:
         return self._lines.get(line_id)
@@ -155,6 +156,19 @@ class KnownLines:
         line.lowest_queued = rank if line.lowest_queued is None else min(line.lowest_queued, rank)
         line.rewind(rank)
         self.fresh.add(line)
+        self.named.discard(line)
+
+    def mark_named(self, line: Line) -> None:
+        """Record that the queue engine has named executions of this line."""
+        if line not in self.fresh:
+            self.fresh.add(line)
+            self.named.add(line)
+
+    def served_named(self, line: Line) -> None:
+        """Record that all named executions of this line were claimed."""
+        if line in self.named:
+            self.named.discard(line)
+            self.fresh.discard(line)
 
     def refresh(self, queued: dict[int, int]) -> None:
         """Take over what the slow poll found: non-empty lines with their lowest ranks."""
@@ -167,6 +181,7 @@ class KnownLines:
 
     def _forget_empty(self) -> None:
         """Limit keys built from params make lines without bound; a forgotten line is read again when needed."""
+        self.named &= self.fresh
         for line in [line for line in self._lines.values() if line not in self.fresh]:
             del self._lines[line.line_id]
             for limit_id in filter(None, (line.limit_id, line.rate_id)):

@@ -15,8 +15,9 @@ from uuid import UUID
 
 from mainspring.dispatch.fairness import Shares
 from mainspring.dispatch.reserved_capacity import Claimant, ReservedCapacity, blocked_amounts, consume
-from mainspring.domain.placement.demand import Demand, has_amounts
+from mainspring.domain.placement.demand import PREFER, SPOT, Demand, has_amounts
 from mainspring.domain.placement.resources import COMMON
+from mainspring.store.sessions import Session
 
 StopReason = Literal["empty", "more", "no worker", "limit"]
 
@@ -30,6 +31,7 @@ class FreeCapacity:
     free: int
     resources: Mapping[str, int] = field(default_factory=dict)
     reserved: Sequence[ReservedCapacity] = ()
+    spot: bool = False
 
     @property
     def load(self) -> float:
@@ -60,6 +62,11 @@ class FreeCapacity:
             for name, amount in demand.resources.items():
                 left[name] -= amount
             self.resources = left
+
+
+def capacity_of(session: Session, free: int, resources: Mapping[str, int]) -> FreeCapacity:
+    """What a session has left, by its own account."""
+    return FreeCapacity(session.session_id, session.slots, free, resources, spot=SPOT in session.labels)
 
 
 @dataclass(slots=True, eq=False)
@@ -150,10 +157,11 @@ def _take_worker(line: LineCandidates, least_loaded: dict[int, _LeastLoaded]) ->
 
 
 def best_worker(line: LineCandidates) -> FreeCapacity | None:
-    """Return the least loaded worker that fits, or the fullest one if the line packs."""
+    """Return the least loaded worker that fits, or the fullest if the line packs; a spot worker if it prefers one."""
     score = _scarce_left if line.packs else _load_after
     fitting = [worker for worker in line.workers if worker.fits(line.demand, line.claimant)]
-    return min(fitting, key=lambda worker: score(line.demand, worker), default=None)
+    steady = line.demand.spot == PREFER
+    return min(fitting, key=lambda worker: (steady and not worker.spot, score(line.demand, worker)), default=None)
 
 
 def _scarce_left(demand: Demand, worker: FreeCapacity) -> tuple[int, int]:

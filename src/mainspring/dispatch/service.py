@@ -7,7 +7,7 @@ NOTIFY costs at most the interval of the slow poll, never an execution.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from uuid import UUID
 
 from mainspring import ports, wire
@@ -18,7 +18,7 @@ from mainspring.dispatch.assignments import Assignments
 from mainspring.dispatch.claim import Claimer
 from mainspring.dispatch.handoff import DirectHandoff
 from mainspring.dispatch.lines import KnownLines
-from mainspring.dispatch.match import FreeCapacity
+from mainspring.dispatch.match import capacity_of
 from mainspring.dispatch.preemption import Preemption
 from mainspring.dispatch.reservation_cache import ReservationCache
 from mainspring.dispatch.session_cache import SessionCache
@@ -32,6 +32,8 @@ from mainspring.store import claims, evictions, lines, sessions, tokens
 from mainspring.store.db import Database
 from mainspring.store.definitions import Definitions
 from mainspring.store.sessions import NO_PROOF, SessionProof
+from mainspring.telemetry import metrics
+from mainspring.wire.ready_execution import ReadyRef
 
 SLOW_POLL_S = 2.0
 SILENT_S = 90.0
@@ -50,8 +52,12 @@ class Dispatcher(Service):
         announcer: Announcer,
         *,
         clock: Clock | None = None,
+        queue: ports.Queue | None = None,
     ) -> None:
         self._database = database
+        self._queue = queue
+        if queue is not None:
+            queue.deliver_to(self._on_ready)
         self._clock = clock = clock or SystemClock()
         self.sessions = SessionCache(database)
         self._waiting = WaitingWorkers()
@@ -119,7 +125,7 @@ class Dispatcher(Service):
             session, profile = self.sessions.latest(session_id) or (session, profile)
         resources = session.resources if request.resources is None else request.resources
         free = min(request.free, session.slots)
-        poll = OpenPoll(session, profile, FreeCapacity(session_id, session.slots, free, resources))
+        poll = OpenPoll(session, profile, capacity_of(session, free, resources))
         self._waiting.add(poll)
         if session_id in self._cancelled:
             self._cancelled.discard(session_id)
@@ -320,12 +326,28 @@ class Dispatcher(Service):
         self._known.refresh(found)
         self._starvation.update()
 
+    def _on_ready(self, records: Sequence[ReadyRef]) -> None:
+        """Executions that the queue engine has named. Only those that need nothing but a slot are claimed by id."""
+        for record in records:
+            line = self._known.get(record.line)
+            if line is None or not self._claimer.needs_only_slot(line):
+                self._known.mark_queued(record.line, record.rank)
+            elif self._claimer.ready.push(record.line, record.rank, record.execution_id):
+                self._known.mark_named(line)
+            else:
+                metrics.QUEUE_RECORDS.labels("dropped").inc()
+        self._wake.set()
+
     def _on_queued(self, payload: str) -> None:
         """`<line> <rank>`. An older version sends only the queue: then there are executions without a line."""
         line_id, _, rank = payload.partition(" ")
         if not rank or line_id == "0":
             self._poll_now.set()
             return
+        if self._queue is not None and self._queue.available:
+            line = self._known.get(int(line_id))
+            if line is not None and self._claimer.needs_only_slot(line):
+                return  # the queue brings it; if not, the slow poll does
         self._known.mark_queued(int(line_id), int(rank))
         self._wake.set()
 

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from mainspring import wire
 from mainspring.dispatch.lines import WorkerProfile
-from mainspring.dispatch.match import FreeCapacity
+from mainspring.dispatch.match import capacity_of
 from mainspring.dispatch.waiting import WaitingWorker
 from mainspring.domain.job import Definition
 from mainspring.store.sessions import Session
@@ -25,7 +25,7 @@ class WorkerStream(WaitingWorker):
     def __init__(
         self, session: Session, profile: WorkerProfile, send: Callable[[wire.ApiMessage], None], *, heard_at: float
     ) -> None:
-        super().__init__(session, profile, FreeCapacity(session.session_id, session.slots, 0, session.resources))
+        super().__init__(session, profile, capacity_of(session, 0, session.resources))
         self.heard_at = heard_at
         self._send = send
         self._sent = 0

@@ -229,7 +229,7 @@ class ClaimOffer:
                 worker.in_claim = True
                 worker.hold()
             reserved = self._reservations.of(has.session_id) if self._reservations else ()
-            yield FreeCapacity(has.session_id, has.slots, has.free, has.resources, reserved)
+            yield FreeCapacity(has.session_id, has.slots, has.free, has.resources, reserved, has.spot)
 
     def __enter__(self) -> ClaimOffer:
         return self

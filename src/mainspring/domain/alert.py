@@ -20,6 +20,10 @@ from mainspring.domain.bounds import Name
 from mainspring.domain.errors import Problem
 from mainspring.domain.suggestion import closest
 
+OPERATOR = 1
+"""The tenant that receives alerts about the whole system."""
+DOCTOR = "doctor"
+"""The condition that a check of the doctor is violated."""
 RULE_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}\Z")
 Severity = Literal["info", "warning", "critical"]
 AlertState = Literal["pending", "firing", "resolved"]
@@ -47,9 +51,12 @@ CONDITIONS: dict[str, Condition] = {
     "shard_jobs": Condition("jobs in the largest shard", "above", system=True),
     "scheduling_latency": Condition("p95 delay from due to queued in the last minute", "above", "s", system=True),
     "clock_skew": Condition("difference between a scheduler's clock and the database's", "above", "s", system=True),
+    "engine_lost": Condition("connections of processes to optional engines that are lost", "from", system=True),
+    DOCTOR: Condition("violations that a check of the doctor found", "from", by="key", system=True),
     "queue_depth": Condition("executions waiting in a queue", "above", by="queue"),
     "queue_growth": Condition("consecutive evaluations at which a queue grew", "from", by="queue"),
     "result_lag": Condition("results reported and not yet settled", "above", system=True),
+    "event_lag": Condition("age of the oldest event that waits for the event stream", "above", "s", system=True),
     "sla_ratio": Condition("share of the last hour's fires with finish_by that succeeded in time", "below", "ratio"),
     "run_sla_ratio": Condition("share of the last day's runs with an SLA that succeeded in time", "below", "ratio"),
     "run_sla": Condition("runs of a workflow past their SLA", "from", by="job"),
@@ -62,6 +69,7 @@ CONDITIONS: dict[str, Condition] = {
     "finish_by": Condition("a job has not succeeded by its deadline", "from", by="job"),
     "max_gap": Condition("a job has had no success within max_gap", "from", by="job"),
     "schedule_too_costly": Condition("a job was paused because its schedule exceeds the step budget", "from", by="job"),
+    "topic_lag": Condition("messages of a topic that wait for a trigger", "above", by="key"),
     "channel_failing": Condition("time since a channel accepted a notification", "above", "s", by="key"),
     "output_quota": Condition("share of the tenant's output quota of today that is used", "from", "ratio"),
 }  # fmt: skip
@@ -89,10 +97,13 @@ BUILT_IN: dict[str, Rule] = {
     "shard_too_large": Rule(condition="shard_jobs", threshold=500_000),
     "scheduling_slow": Rule(condition="scheduling_latency", threshold=0.1),
     "clock_skewed": Rule(condition="clock_skew", threshold=1),
+    "engine_lost": Rule(condition="engine_lost", threshold=1, for_s=30),
+    "doctor": Rule(condition=DOCTOR, threshold=1, for_s=90),
     "queue_lag_short": Rule(condition="queue_depth", threshold=5_000, only="short"),
     "queue_lag_long": Rule(condition="queue_depth", threshold=1_000, only="long"),
     "queue_growing": Rule(condition="queue_growth", threshold=6),
     "result_lag": Rule(condition="result_lag", threshold=5_000),
+    "event_lag": Rule(condition="event_lag", threshold=300),
     "sla_low": Rule(condition="sla_ratio", threshold=0.95),
     "run_sla_low": Rule(condition="run_sla_ratio", threshold=0.95),
     "run_sla_missed": Rule(condition="run_sla", threshold=1),
@@ -105,6 +116,7 @@ BUILT_IN: dict[str, Rule] = {
     "finish_by_missed": Rule(condition="finish_by", threshold=1),
     "max_gap_missed": Rule(condition="max_gap", threshold=1),
     "schedule_too_costly": Rule(condition="schedule_too_costly", threshold=1),
+    "topic_lag": Rule(condition="topic_lag", threshold=10_000, for_s=60),
     "channel_failing": Rule(condition="channel_failing", threshold=300),
     "output_quota_used_up": Rule(condition="output_quota", threshold=1),
 }

@@ -22,6 +22,7 @@ ACTIONS: tuple[str, ...] = (
     "backfill.create", "backfill.pause", "backfill.resume", "backfill.cancel",
     "calendar.write", "calendar.delete", "blackout.create", "blackout.delete",
     "queue.change", "worker.drain", "worker.resume", "reservation.create", "reservation.delete",
+    "duration.request", "duration.approve", "duration.refuse", "duration.revoke", "duration.withdraw",
     "channel.create", "channel.edit", "channel.enable", "channel.delete", "rule.write", "rule.delete",
     "silence.create", "silence.delete",
     "secret.create", "secret.edit", "secret.rotate", "secret.delete", "secret.use", "secret.rotate_key",

@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 
 from mainspring.domain.duration import parse_duration
 from mainspring.domain.errors import Invalid
+from mainspring.domain.principal import is_group_name
 from mainspring.domain.suggestion import closest
 
 ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
@@ -32,6 +33,8 @@ MAX_SKEW_S = 300.0
 MAX_LIFETIME_S = 7 * 86_400.0
 MAX_VALUES = 500
 """Values of a claim that are compared with the mapping."""
+MAX_GROUPS = 200
+"""Groups of a subject that are kept; gates do not see more."""
 MAX_SUBJECT = 255
 _NAME = re.compile(r"\A[a-z0-9][a-z0-9-]{0,29}\Z")
 _NOT_IN_NAMES = re.compile(r"[^a-z0-9]+")
@@ -55,6 +58,7 @@ class Issuer:
     role: str | None = None
     roles_claim: str | None = None
     roles: Mapping[str, str] = field(default_factory=dict)
+    groups_claim: str | None = None
     name_claim: str = "preferred_username"
     client_id: str | None = None
     client_secret_file: str | None = None
@@ -80,6 +84,7 @@ class Identity:
     short_name: str
     left_s: float
     """Until the token expires; negative within the clock skew."""
+    groups: tuple[str, ...] = ()
 
 
 class NotMapped(Exception):
@@ -122,6 +127,7 @@ def identity_of(issuer: Issuer, claims: Mapping[str, Any], *, left_s: float) -> 
         display_name=_printable(full if isinstance(full, str) and full else name),
         short_name=_NOT_IN_NAMES.sub("-", name[:MAX_SUBJECT].partition("@")[0].lower()).strip("-")[:40] or "user",
         left_s=left_s,
+        groups=_groups(issuer, claims),
     )
 
 
@@ -150,6 +156,13 @@ def _mapped_role(issuer: Issuer, claims: Mapping[str, Any]) -> str | None:
     return next((role for value, role in issuer.roles.items() if value in values), None)
 
 
+def _groups(issuer: Issuer, claims: Mapping[str, Any]) -> tuple[str, ...]:
+    if issuer.groups_claim is None:
+        return ()
+    found = sorted({value for value in _values(claim(claims, issuer.groups_claim)) if is_group_name(value)})
+    return tuple(found[:MAX_GROUPS])
+
+
 def _values(given: Any) -> Iterator[str]:
     if isinstance(given, str):
         yield given
@@ -173,6 +186,7 @@ _TEXTS = {
     "tenant-claim": "tenant_claim",
     "role": "role",
     "roles-claim": "roles_claim",
+    "groups-claim": "groups_claim",
     "name-claim": "name_claim",
     "client-id": "client_id",
     "client-secret-file": "client_secret_file",

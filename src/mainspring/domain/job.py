@@ -14,8 +14,10 @@ from mainspring.domain.container import ContainerTask, container_problems, conta
 from mainspring.domain.duration import MAX_S, parse_duration
 from mainspring.domain.errors import Invalid, Problem
 from mainspring.domain.execution import Delivery
+from mainspring.domain.flexible import Flexible, flexible_problems
 from mainspring.domain.limit import Concurrency, Rate, key_problems
 from mainspring.domain.params import Param, Params, declaration_problems
+from mainspring.domain.placement.demand import SPOT
 from mainspring.domain.placement.resources import parse_amount
 from mainspring.domain.plugin import PluginTask, plugin_problems, plugin_strings
 from mainspring.domain.retry import RetryPolicy, policy_problems
@@ -29,11 +31,14 @@ from mainspring.domain.template import param_names, template_problems
 Overlap = Literal["skip", "queue_one", "queue_all", "cancel_running", "allow"]
 MisfirePolicy = Literal["latest", "all", "skip"]
 NotificationKind = Literal["failed", "recovered", "late", "missed", "slow"]
+Spot = Literal["never", "tolerate", "prefer"]
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}\Z")
 QUEUE = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}\Z")
 ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 RESERVED_ENV = "MAINSPRING_"
+MAX_DEMAND_BYTES = 1800
+"""Labels and resources of a job, as JSON: part of an index key, which has at most 2,704 bytes."""
 LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,62}\Z")
 TIMEOUT_S = 3600.0
 """The default timeout, when neither the job nor its queue sets one."""
@@ -135,6 +140,8 @@ class JobSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     preemptible: bool | None = None  # may be preempted by more urgent executions
     artifacts_in: Annotated[tuple[ArtifactIn, ...], msgspec.Meta(max_length=MAX_SMALL_LIST)] | None = None
     allow_plaintext: PlaintextNames = ()
+    flexible: Flexible | None = None  # its executions may start later than their fires
+    spot: Spot | None = None  # whether workers on interruptible machines may run it; default: never
 
     @property
     def notifications(self) -> list[JobNotification]:
@@ -274,6 +281,8 @@ def problems_of(spec: JobSpec) -> list[Problem]:
     found.extend(policy_problems(spec.retries))
     found.extend(_delivery_problems(spec))
     found.extend(_preemption_problems(spec))
+    if spec.flexible is not None:
+        found.extend(flexible_problems(spec.flexible, spec.schedule, spec.start_by))
     if isinstance(spec.task, ShellTask):
         found.extend(_shell_problems(spec.task))
     elif isinstance(spec.task, ContainerTask):
@@ -324,6 +333,9 @@ def _preemption_problems(spec: JobSpec) -> list[Problem]:
     if spec.preemptible and spec.delivery == "at_most_once":
         message = "a preempted execution is started again, and an at_most_once job is never started twice"
         return [Problem("/preemptible", message, "leave it out, or use at_least_once")]
+    if spec.spot in ("tolerate", "prefer") and spec.delivery == "at_most_once":
+        message = "an execution that loses its spot worker is started again, and an at_most_once job is not"
+        return [Problem("/spot", message, "use never, or at_least_once")]
     return []
 
 
@@ -345,6 +357,9 @@ def _demand_problems(spec: JobSpec) -> list[Problem]:
         for name, value in spec.labels.items()
         if not LABEL.match(name) or not (value == "*" or LABEL.match(value))
     ]
+    if SPOT in spec.labels:
+        message = "this label is set by mainspring worker --spot"
+        found.append(Problem(f"/labels/{SPOT}", message, "say spot: tolerate, or spot: prefer"))
     for name, value in spec.resources.items():
         try:
             parse_amount(name, value)
@@ -352,6 +367,10 @@ def _demand_problems(spec: JobSpec) -> list[Problem]:
             found.append(Problem(f"/resources/{name}", str(error), 'for example {"cpu": 2, "memory": "4Gi", "gpu": 1}'))
     if spec.estimated_duration not in (None, "short", "long"):
         found.extend(_duration_problem("/estimated_duration", spec.estimated_duration or 0, 0.001))
+    size = len(msgspec.json.encode((spec.labels, dict.fromkeys(spec.resources, 10**15))))
+    if size > MAX_DEMAND_BYTES:
+        message = f"labels and resources take {size:,} bytes as JSON"
+        found.append(Problem("/labels", message, f"use fewer or shorter ones: at most {MAX_DEMAND_BYTES:,} bytes"))
     return found
 
 

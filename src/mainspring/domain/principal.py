@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from uuid import UUID
 
 from mainspring.domain.errors import Invalid, invalid
@@ -21,7 +22,9 @@ class Principal(str):
 
     __slots__ = (
         "grants",
+        "groups",
         "name",
+        "person_id",
         "principal_id",
         "queue_is_limited",
         "quota_id",
@@ -40,6 +43,8 @@ class Principal(str):
     queue_is_limited: bool
     role: str | None
     user: str | None
+    groups: frozenset[str]
+    person_id: UUID
 
     def __new__(
         cls,
@@ -52,30 +57,40 @@ class Principal(str):
         queue_is_limited: bool = False,
         role: str | None = None,
         user: str | None = None,
+        groups: Collection[str] = (),
+        delegated_by: UUID | None = None,
     ) -> Principal:
         """A principal with what limits its changes.
 
         `schedule_quota`: how many schedules it may create per hour, counted under `quota_id`, the id of its user, which
         the tokens of a user share; None: any number. `grants`: the queues and labels of the jobs that it may change and
         run; None: any. `queue_is_limited`: whether its tenant has a quota of executions that have not started.
-        `role` and `user`: who may decide approvals is named by them.
+        `role`, `user` and `groups`: who may decide approvals is named by them. `delegated_by`: the user or token that
+        issued the token with the scope `tokens`; approvals and quotas count the two as one person, `person_id`.
         """
         made = super().__new__(cls, named(name, token_id))
         made.name = name
         made.token_id = token_id
         made.schedule_quota = schedule_quota
         made.principal_id = quota_id
-        made.quota_id = quota_id or token_id
         made.grants = grants
         made.queue_is_limited = queue_is_limited
         made.role = role
         made.user = user
+        made.groups = frozenset(groups)
+        made.person_id = delegated_by or quota_id or token_id
+        made.quota_id = made.person_id
         return made
 
 
 def named(name: str, token_id: UUID | None) -> str:
     """A name as it is shown: with the start of the token's id, if a token has it."""
     return name if token_id is None else f"{name} [{token_id.hex[:SHORT_ID]}]"
+
+
+def is_group_name(name: str) -> bool:
+    """Whether a gate could name this group, and a page show it."""
+    return 0 < len(name) <= MAX_NAME_CHARS and name.isprintable()
 
 
 def check_token_name(name: str) -> None:

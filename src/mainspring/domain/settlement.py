@@ -29,6 +29,7 @@ class AttemptResult(msgspec.Struct, frozen=True):
     error: str | None = None
     result: Any = None
     retry: bool = True  # false: the task says that another attempt would end the same way
+    spot: bool = False  # of a lost one: on a machine that may be taken away at any time
 
 
 @dataclass(frozen=True, slots=True)

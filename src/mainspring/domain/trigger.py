@@ -19,6 +19,7 @@ from mainspring.domain.job import NAME
 from mainspring.domain.secret import whole_reference
 from mainspring.domain.suggestion import closest
 from mainspring.domain.template import MAX_NAME_CHARS, places, templates
+from mainspring.domain.topic import TopicSource, topic_problems
 from mainspring.domain.watch import FilesSource, source_problems
 from mainspring.domain.webhook import Dedupe, Scheme, SignatureHeaders
 from mainspring.domain.workflow.condition import MOST_LENGTH, condition_problem
@@ -31,6 +32,8 @@ MAX_TRIGGERS = 1_000
 """Of a tenant."""
 MAX_FILE_TRIGGERS = 100
 """Triggers of a tenant that watch files: each of their looks costs the leader some time."""
+MAX_TOPIC_TRIGGERS = 50
+"""Triggers of a tenant that read topics: each has a connection in every scheduler process."""
 MAX_EVENTS = 100
 MAX_EXPRESSIONS = 100
 MIN_SECRET_CHARS, MAX_SECRET_CHARS = 16, 500
@@ -92,11 +95,12 @@ _STATES: Mapping[TriggerOutcome, tuple[str, ...]] = {
     "cancelled": ("cancelled",),
     "any": ("succeeded", "failed", "timed_out", "lost", "cancelled"),
 }
-Source = WebhookSource | CompletionSource | FilesSource
+Source = WebhookSource | CompletionSource | FilesSource | TopicSource
 VALUES: Mapping[str, tuple[str, ...]] = {
     "webhook": ("body", "headers", "event", "delivery_id"),
     "completion": ("execution",),
     "files": ("file",),
+    "topic": ("body", "message", "messages"),
 }
 """What conditions and templates can read, by kind of the source."""
 
@@ -169,6 +173,8 @@ def secret_problem(secret: str, source: Source) -> Problem | None:
 def _source_problems(source: Source) -> list[Problem]:
     if isinstance(source, FilesSource):
         return source_problems(source)
+    if isinstance(source, TopicSource):
+        return topic_problems(source)
     if not isinstance(source, WebhookSource):
         return []
     headers = {

@@ -1,5 +1,5 @@
 """The loops of the leader duties: pauses, deadlines, submissions, triggers, watched files, backfills, replays,
-workflow timers, audit.
+workflow timers, audit, checks of the doctor, planned starts.
 
 One scheduler at a time runs them. Each duty sleeps until the next instant it knows of or until a notification; with
 nothing to do it queries the database every half minute. Losing the lead midway does no harm: every statement checks
@@ -14,11 +14,14 @@ from collections.abc import Awaitable, Callable
 
 from mainspring import ports
 from mainspring.announce import Announcer
+from mainspring.domain.costs import ALWAYS, PriceWindows
 from mainspring.duties.audit_chain import chain_pending, send_heads, sign_heads
 from mainspring.duties.backfill_feeder import feed_all
 from mainspring.duties.deadlines import skip_overdue
+from mainspring.duties.doctor import DoctorRounds
 from mainspring.duties.file_watch import FileWatch
 from mainspring.duties.pauses import end_pauses
+from mainspring.duties.start_planner import StartPlanner
 from mainspring.duties.workflow_timers import WorkflowTimers, is_for_a_run
 from mainspring.intake.replays import follow_replays
 from mainspring.intake.submissions import move_submissions
@@ -53,11 +56,14 @@ class Duties(Service):
         announcer: Announcer | None = None,
         files: FileWatch | None = None,
         vault: Vault | None = None,
+        doctor: DoctorRounds | None = None,
+        price_windows: PriceWindows = ALWAYS,
     ) -> None:
         self._database = database
         self._vault = vault or Vault()
         self._leads = leads
         self._files = files
+        self._doctor = doctor
         self._backfills_open = self._replays_open = False
         self._pause_edited, self._deadline_edited = asyncio.Event(), asyncio.Event()
         self._submitted = asyncio.Event()
@@ -68,6 +74,7 @@ class Duties(Service):
         self._delivered, self._watch_edited = asyncio.Event(), asyncio.Event()
         self._audited = asyncio.Event()
         self._timers = WorkflowTimers(database, announcer)
+        self._planner, self._window_edited = StartPlanner(database, prices=price_windows), asyncio.Event()
         self._loops = Loops("duties")
         if announcer is not None:
             announcer.add_watch(lambda: (self._backfills_open or self._replays_open) and leads())
@@ -104,7 +111,9 @@ class Duties(Service):
             ("audit chain", self._chain_audit, self._audited),
             ("audit heads", self._sign_audit, asyncio.Event()),
             ("run sweep", self._sweep_runs, asyncio.Event()),
+            ("starts", self._planner.run_due, self._window_edited),
             *([] if self._files is None else [("files", self._files.look_all, self._watch_edited)]),
+            *([] if self._doctor is None else [("doctor", self._doctor.run_due, asyncio.Event())]),
         ]
 
     async def stop(self) -> None:
@@ -183,6 +192,7 @@ class Duties(Service):
         if payload.startswith("edit"):
             self._pause_edited.set()
             self._deadline_edited.set()
+            self._window_edited.set()
 
     def _on_event(self, _: str) -> None:
         # The ended execution may belong to a backfill or replay; while none is open, the event is ignored. For needs,

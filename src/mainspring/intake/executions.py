@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
@@ -41,9 +41,15 @@ from mainspring.views.refs import is_id
 
 CONCURRENT_LARGE_BATCHES = 2
 """Large batches written at a time, so that hot connections are left for claims and settles."""
+LARGE_BATCH = 50
+"""Items from which on a batch is queued, instead of started directly where workers have free slots."""
+FoundJobs = Mapping[str, tuple[UUID, int]]
+"""Id and version of jobs, by their names and ids."""
 Accepted = tuple[UUID, Any]
 """The id of an execution, and its row if it was inserted now; None if its idempotency key was used before."""
 
+MOST_READS = 100
+"""How often a submission reads its job again, because it changed before the insert."""
 MAX_CACHED_JOBS = 100_000
 MAX_ITEM_ERROR_CHARS = 500
 """Of the error of one item in a batch: its problems with pointers and hints."""
@@ -108,7 +114,7 @@ class Submitter:
         Most requests take one statement: it checks that the cached version of the job is current. If not, the job is
         read again.
         """
-        while True:
+        for _ in range(MOST_READS):
             row, job = None, self._jobs.get(tenant, ref) if request.reason is None else None
             if job is None:
                 row = await refs.job_row(self._database, ref, tenant=tenant)
@@ -123,6 +129,8 @@ class Submitter:
             if found is not None:
                 break
             self._jobs.forget(tenant, ref)
+        else:
+            raise NotFound(f"there is no job {ref}")
         execution_id, inserted = found
         if inserted is None:
             return await execution_views.get(self._database, execution_id, tenant=tenant)
@@ -170,23 +178,67 @@ class Submitter:
                 for job_id in {job_id for job_id, _ in found.values()}:
                     check_granted(by, (await refs.known_job(connection, str(job_id), tenant=tenant)).spec)
         wrong = await self._wrong_params(batch, found)
-        wanted_now = [
-            Submission(tenant, by, found[i.job][0], i.at, i.params, i.fire_at, key=i.key or None)
-            for place, i in enumerate(batch.items)
-            if i.job in found and place not in wrong
-        ]
-        async with self._large, reserved_queue(self._database, len(wanted_now), tenant=tenant, by=by):
-            rows = await self._write(wanted_now, ids_only=True) if wanted_now else []
-        made = iter(zip(wanted_now, rows, strict=True))
-        answers = []
-        for place, item in enumerate(batch.items):
-            if item.job not in found:
-                answers.append(wire.Submitted(status=404, error=f"there is no job {item.job!r}"))
-            elif place in wrong:
-                answers.append(wire.Submitted(status=422, error=wrong[place]))
+        places = [place for place, item in enumerate(batch.items) if item.job in found and place not in wrong]
+        async with self._large, reserved_queue(self._database, len(places), tenant=tenant, by=by):
+            if await self._is_plain(batch, found, tenant):
+                made = await self._write_plain(batch, places, found, tenant=tenant, by=by)
             else:
-                answers.append(await self._answer(*next(made), item.job))
-        return wire.BatchAnswer(items=answers)
+                made = await self._write_mixed(batch, places, found, tenant=tenant, by=by)
+        for place, item in enumerate(batch.items):
+            if place in wrong:
+                made[place] = wire.Submitted(status=422, error=wrong[place])
+            elif place not in made:
+                made[place] = wire.Submitted(status=404, error=f"there is no job {item.job!r}")
+        return wire.BatchAnswer(items=[made[place] for place in range(len(batch.items))])
+
+    async def _is_plain(self, batch: wire.Batch, found: FoundJobs, tenant: int) -> bool:
+        """Whether the items have no keys, queue in the lines of their jobs, and are too many for direct handoff."""
+        if (self._handoff is not None and len(batch.items) < LARGE_BATCH) or any(item.key for item in batch.items):
+            return False
+        with_params = {found[item.job][0] for item in batch.items if item.params and item.job in found}
+        if not with_params:
+            return True
+        async with self._database.connection() as connection:
+            return not await jobs.keyed_specs(connection, tenant=tenant, job_ids=sorted(with_params))
+
+    async def _write_plain(
+        self, batch: wire.Batch, places: Sequence[int], found: FoundJobs, *, tenant: int, by: str
+    ) -> dict[int, wire.Submitted]:
+        """Insert a plain batch; return the outcome of the items by place, without those whose job is deleted by now."""
+        by_job: dict[UUID, list[int]] = {}
+        for place in places:
+            by_job.setdefault(found[batch.items[place].job][0], []).append(place)
+        if not by_job:
+            return {}
+        items = batch.items
+        new = [
+            executions.JobSubmissions(
+                job_id,
+                [None if (at := items[place].at) is None else millis(at) for place in of_job],
+                [items[place].fire_at for place in of_job],
+                [items[place].params for place in of_job],
+            )
+            for job_id, of_job in by_job.items()
+        ]
+        async with self._database.hot() as connection:
+            ids = await executions.submit_many(connection, new, tenant=tenant, by=by)
+        return {
+            place: wire.Submitted(201, execution_id)
+            for job_id, made in ids.items()
+            for place, execution_id in zip(by_job[job_id], made, strict=True)
+        }
+
+    async def _write_mixed(
+        self, batch: wire.Batch, places: Sequence[int], found: FoundJobs, *, tenant: int, by: str
+    ) -> dict[int, wire.Submitted]:
+        """Insert a batch of any items; return the outcome of each by place."""
+        items = [batch.items[place] for place in places]
+        wanted = [Submission(tenant, by, found[i.job][0], i.at, i.params, i.fire_at, key=i.key or None) for i in items]
+        rows = await self._write(wanted) if wanted else []
+        return {
+            place: await self._answer(submission, row, item.job)
+            for place, item, submission, row in zip(places, items, wanted, rows, strict=True)
+        }
 
     async def _answer(self, submission: Submission, row: Any, job: str) -> wire.Submitted:
         """The status of an item; without a row its key is known, or its job was deleted between the two queries."""
@@ -216,7 +268,7 @@ class Submitter:
                     wrong[place] = clipped(str(error), MAX_ITEM_ERROR_CHARS)
         return wrong
 
-    async def _write(self, batch: list[Submission], *, ids_only: bool = False) -> list[Any]:
+    async def _write(self, batch: list[Submission]) -> list[Any]:
         """Insert a batch in one statement and start as much of it as workers have free slots for.
 
         Return the rows in order; None: the job is deleted, or has another version.
@@ -229,7 +281,7 @@ class Submitter:
         with Slots(self._handoff, [s.tenant for s in batch], lines) as slots:
             new = _columns(batch, new_id_suffixes(len(batch)), keyed, slots.sessions, lines)
             async with self._database.hot() as connection:
-                rows = await executions.submit(connection, new, ids_only=ids_only)
+                rows = await executions.submit(connection, new)
                 # Before the connection goes back to its pool, which takes three turns of the event loop.
                 await slots.assign(rows, connection)
         self._remember_lines(rows, keyed)

@@ -21,6 +21,7 @@ from mainspring.views.schedules import fires_of
 
 EXAMINED_FIRES = 50
 """The interval of a schedule is the shortest one between its next fires."""
+SUSPENDED = "the tenant is suspended"
 RAISED_BY = "a cluster administrator can raise it: mainspring tenants edit"
 
 
@@ -72,6 +73,24 @@ async def reserved_queue(database: Database, count: int, *, tenant: int, by: str
             if current + count > most:
                 raise exceeded("max_queued", "executions that have not started", most, current, count)
         yield
+
+
+async def start_refusal(connection: Connection, *, tenant: int) -> str | None:
+    """Why a trigger may start nothing now: its tenant is suspended, or its queue is full. Needs a transaction.
+
+    Until it ends, a suspension waits, and so does whatever else counts against a quota that the tenant has.
+    """
+    if not await tenants.limits_queue(connection, tenant=tenant):
+        return SUSPENDED if await tenants.share_tenant(connection, tenant=tenant) else None
+    row = await tenants.lock_tenant(connection, tenant=tenant)
+    if row.suspended_at is not None:
+        return SUSPENDED
+    if (most := row.max_queued) is None:
+        return None
+    current = await tenants.count_pending(connection, tenant=tenant, most=most + 1)
+    if current + 1 > most:
+        return exceeded("max_queued", "executions that have not started", most, current, 1).message
+    return None
 
 
 _LOCKS: WeakKeyDictionary[Database, asyncio.Lock] = WeakKeyDictionary()

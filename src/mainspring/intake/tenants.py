@@ -14,12 +14,12 @@ from uuid import UUID
 from mainspring.domain.audit import changes
 from mainspring.domain.errors import Conflict, NotFound, invalid
 from mainspring.intake.jobs.pause import pause, resume
+from mainspring.intake.tenant_quotas import SUSPENDED
 from mainspring.store import audit, tenants
 from mainspring.store.db import Connection, Database, Taken
 from mainspring.store.tenants import TenantRow
 
 FIRST_TENANT = 1
-SUSPENDED = "the tenant is suspended"
 NAME = re.compile(r"\A[a-z0-9][a-z0-9_-]{0,62}\Z")
 BATCH = 500
 
@@ -32,7 +32,7 @@ async def create(database: Database, name: str, settings: dict[str, Any], *, in_
             tenant = await tenants.insert_tenant(connection, name=name)
             row = replace(await tenants.lock_tenant(connection, tenant=tenant), **settings)
             await tenants.update_tenant(connection, row)
-            await audit.record(connection, "tenant.create", name, tenant=in_tenant, by=by, name=name, **settings)
+            await _record(connection, "tenant.create", row, in_tenant=in_tenant, by=by, **settings)
             return row
     except Taken:
         raise Conflict(f"there is a tenant {name!r} already", code="name_taken") from None
@@ -47,7 +47,7 @@ async def change(database: Database, name: str, settings: dict[str, Any], *, in_
         differences = changes(
             {field: asdict(before)[field] for field in settings}, {field: asdict(row)[field] for field in settings}
         )
-        await audit.record(connection, "tenant.edit", name, tenant=in_tenant, by=by, name=name, changes=differences)
+        await _record(connection, "tenant.edit", row, in_tenant=in_tenant, by=by, changes=differences)
         return row
 
 
@@ -58,7 +58,7 @@ async def suspend(database: Database, name: str, reason: str, *, in_tenant: int,
         if row.tenant_id == FIRST_TENANT:
             raise Conflict("the first tenant administers the cluster and cannot be suspended", code="first_tenant")
         if await tenants.suspend_tenant(connection, tenant=row.tenant_id, reason=reason):
-            await audit.record(connection, "tenant.suspend", name, tenant=in_tenant, by=by, name=name, reason=reason)
+            await _record(connection, "tenant.suspend", row, in_tenant=in_tenant, by=by, reason=reason)
         tokens = await tenants.valid_tokens_of_tenant(connection, tenant=row.tenant_id)
     while job_ids := await _jobs(database, row.tenant_id, suspended=False):
         for job_id in job_ids:
@@ -71,7 +71,7 @@ async def unsuspend(database: Database, name: str, *, in_tenant: int, by: str) -
     async with database.transaction() as connection:
         row = await _locked(connection, name)
         if await tenants.unsuspend_tenant(connection, tenant=row.tenant_id):
-            await audit.record(connection, "tenant.resume", name, tenant=in_tenant, by=by, name=name)
+            await _record(connection, "tenant.resume", row, in_tenant=in_tenant, by=by)
         tokens = await tenants.valid_tokens_of_tenant(connection, tenant=row.tenant_id)
     while job_ids := await _jobs(database, row.tenant_id, suspended=True):
         for job_id in job_ids:
@@ -89,7 +89,7 @@ async def delete(database: Database, name: str, *, in_tenant: int, by: str) -> l
         if revoked is None:
             message = f"executions of the tenant {name!r} are running; wait for them, or cancel them"
             raise Conflict(message, code="still_running")
-        await audit.record(connection, "tenant.delete", name, tenant=in_tenant, by=by, name=name)
+        await _record(connection, "tenant.delete", row, in_tenant=in_tenant, by=by)
         return revoked
 
 
@@ -98,6 +98,21 @@ async def known(connection: Connection, name: str) -> TenantRow:
     if row is None:
         raise NotFound(f"there is no tenant {name!r}")
     return row
+
+
+async def _record(
+    connection: Connection,
+    action: str,
+    row: TenantRow,
+    *,
+    in_tenant: int,
+    by: str,
+    reason: str | None = None,
+    **details: Any,
+) -> None:
+    """Record an action in the audit logs of the administrator's tenant and of the tenant that it concerns."""
+    for tenant in dict.fromkeys((in_tenant, row.tenant_id)):
+        await audit.record(connection, action, row.name, tenant=tenant, by=by, name=row.name, reason=reason, **details)
 
 
 async def _locked(connection: Connection, name: str) -> TenantRow:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
+from typing import Any
 from uuid import UUID, uuid4
 
 from mainspring import wire
 from mainspring.domain.audit import changes
-from mainspring.domain.errors import Conflict, NotFound
+from mainspring.domain.errors import Conflict, NotFound, invalid
+from mainspring.domain.principal import is_group_name
 from mainspring.domain.roles import check_user_name
 from mainspring.intake.roles import refuse_more, scopes_of
 from mainspring.store import audit, identities, principals, tokens
@@ -18,6 +20,7 @@ from mainspring.store.principals import PrincipalRow
 async def create(database: Database, new: wire.NewUser, *, held: Collection[str], tenant: int, by: str) -> PrincipalRow:
     """Add a user or a service. Its role cannot allow more than the caller has."""
     check_user_name(new.name)
+    groups = checked_groups(new.groups)
     principal_id = uuid4()
     try:
         async with database.transaction() as connection:
@@ -30,8 +33,10 @@ async def create(database: Database, new: wire.NewUser, *, held: Collection[str]
                 name=new.name,
                 display_name=new.display_name or new.name,
                 role=new.role,
+                groups=groups,
                 created_by=by,
             )
+            details: dict[str, Any] = {"groups": groups} if groups else {}
             await audit.record(
                 connection,
                 "user.create",
@@ -41,6 +46,7 @@ async def create(database: Database, new: wire.NewUser, *, held: Collection[str]
                 name=new.name,
                 role=new.role,
                 kind=new.kind,
+                **details,
             )
             return await known(connection, new.name, tenant=tenant)
     except Taken:
@@ -50,19 +56,26 @@ async def create(database: Database, new: wire.NewUser, *, held: Collection[str]
 async def change(
     database: Database, name: str, wanted: wire.UserChange, *, held: Collection[str], tenant: int, by: str
 ) -> tuple[PrincipalRow, list[UUID]]:
-    """Change role and display name; also returns the tokens whose rights may have changed."""
+    """Change role, groups and display name; also returns the tokens whose rights may have changed."""
     async with database.transaction() as connection:
         before = await known(connection, name, tenant=tenant)
         refuse_of_issuer(before, "block it, or change its claims at the issuer")
         role = before.role if wanted.role is None else wanted.role
         display_name = before.display_name if wanted.display_name is None else wanted.display_name
+        groups = before.groups if wanted.groups is None else checked_groups(wanted.groups)
         if role != before.role:
             refuse_more(await scopes_of(connection, role, tenant=tenant), held)
         await principals.update_principal(
-            connection, tenant=tenant, principal_id=before.principal_id, display_name=display_name, role=role
+            connection,
+            tenant=tenant,
+            principal_id=before.principal_id,
+            display_name=display_name,
+            role=role,
+            groups=groups,
         )
         differences = changes(
-            {"role": before.role, "display_name": before.display_name}, {"role": role, "display_name": display_name}
+            {"role": before.role, "display_name": before.display_name, "groups": before.groups},
+            {"role": role, "display_name": display_name, "groups": groups},
         )
         await audit.record(
             connection, "user.edit", before.principal_id, tenant=tenant, by=by, name=name, changes=differences
@@ -106,6 +119,14 @@ async def unblock(database: Database, name: str, *, tenant: int, by: str) -> Pri
         if await identities.unblock_principal(connection, tenant=tenant, principal_id=row.principal_id):
             await audit.record(connection, "user.unblock", row.principal_id, tenant=tenant, by=by, name=name)
         return await known(connection, name, tenant=tenant)
+
+
+def checked_groups(names: Sequence[str]) -> list[str]:
+    """The names of groups, each once; refuses names that cannot be shown."""
+    for number, name in enumerate(names):
+        if not is_group_name(name):
+            raise invalid(f"/groups/{number}", f"{name!r} is not the name of a group", hint="printable characters")
+    return sorted(set(names))
 
 
 def refuse_of_issuer(row: PrincipalRow, hint: str) -> None:

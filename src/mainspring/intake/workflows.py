@@ -196,7 +196,9 @@ async def _write(
             check_plaintext(job, at=f"/steps/{step.name}")
             await check_references(connection, job, tenant=tenant, at=f"/steps/{step.name}")
             pointer = f"/steps/{step.name}/timeout"
-            if await exceeds_bound(connection, job, tenant=tenant, may_exceed=may_exceed, pointer=pointer):
+            if await exceeds_bound(
+                connection, job, tenant=tenant, may_exceed=may_exceed, pointer=pointer, workflow=plan.spec.name
+            ):
                 exceeds.add(last)
     if fresh:
         await workflows.insert_definitions(

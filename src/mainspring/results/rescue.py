@@ -74,19 +74,33 @@ class Rescue(Service):
 
 
 async def rescue_orphans(database: Database, settler: Settler) -> int:
-    """Settle every running execution of an ended session as lost. Repeatable after a crash half-way."""
-    rescued = 0
+    """Settle every running execution of an ended session as lost. Repeatable after a crash half-way.
+
+    Results that are still in the result stream are settled first.
+    """
+    rescued, caught_up = 0, False
     while True:
         async with database.connection() as connection:
             orphans = await sessions.orphans(connection, limit=BATCH)
         if not orphans:
             return rescued
+        if not caught_up:
+            await settler.catch_up()
+            caught_up = True
+            continue
         by_session: dict[object, list[sessions.Orphan]] = {}
         for orphan in orphans:
             by_session.setdefault(orphan.session_id, []).append(orphan)
         for group in by_session.values():
             ended = [
-                AttemptResult(o.execution_id, o.attempt, o.session_id, "lost", error=f"worker {o.worker} was lost")
+                AttemptResult(
+                    o.execution_id,
+                    o.attempt,
+                    o.session_id,
+                    "lost",
+                    error=f"{'spot ' if o.spot else ''}worker {o.worker} was lost",
+                    spot=o.spot,
+                )
                 for o in group
             ]
             stale = await settler.settle(Report(group[0].session_id, ended))

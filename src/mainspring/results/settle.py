@@ -7,7 +7,7 @@ changes nothing and is counted.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from uuid import UUID
 
@@ -34,6 +34,7 @@ from mainspring.store.hints import hint_freed
 from mainspring.store.runs import locked_runs
 from mainspring.store.subscriptions import Subscriptions
 from mainspring.telemetry import metrics
+from mainspring.telemetry.spans import Spans
 
 log = structlog.get_logger()
 
@@ -52,8 +53,15 @@ class FollowUp:
     deferred: list[ExecutionEnd] = field(default_factory=list)  # ended steps whose runs were not advanced
 
 
+async def _caught_up() -> None:
+    return
+
+
 class Settler:
-    """Settles in batches: reports that arrive while one batch is written make up the next."""
+    """Settles in batches: reports that arrive while one batch is written make up the next.
+
+    `catch_up` returns once results that travel by a stream are settled. Call it before attempts are declared lost.
+    """
 
     def __init__(
         self,
@@ -66,7 +74,9 @@ class Settler:
         subscriptions: Subscriptions | None = None,
         handoff: ports.DirectHandoff | None = None,
         output: OutputQuotas | None = None,
+        spans: Spans | None = None,
     ) -> None:
+        self._spans = spans
         self._output = output
         self._database = database
         self._definitions = definitions
@@ -81,6 +91,7 @@ class Settler:
         self._subscriptions = subscriptions
         self._handoff = handoff
         self._batcher: Batcher[Report, set[UUID]] = Batcher(self._flush, max_items=64, parallel=2)
+        self.catch_up: Callable[[], Awaitable[None]] = _caught_up
 
     async def settle(self, report: Report) -> set[UUID]:
         """Settle a report and return the executions whose results were stale."""
@@ -116,6 +127,7 @@ class Settler:
     async def _settle_all(self, reports: list[Report], *, defer_runs: bool = False) -> list[set[UUID]]:
         """Settle reports. With `defer_runs` runs are advanced afterwards, so that none can block the results."""
         batch, settled = ResultBatch(reports), Settled()
+        since_ms = 0.0 if self._spans is None else self._spans.now_ms()
         follow_up = FollowUp()
         async with StepHandoff(self._handoff, self._successors) as handoff, self._database.hot() as connection:
             if batch.ended and not batch.unsuccessful and not batch.steps and not self._success_has_subscribers():
@@ -136,6 +148,9 @@ class Settler:
             self._announcer.announce("finished", follow_up.runs)
         await self._release_deferred(follow_up, settled)
         self._announce(batch, settled)
+        if self._spans is not None:
+            ended = [e for e in batch.ended if e.execution_id in settled.executions]
+            self._spans.settled(((e.execution_id, e.attempt, e.outcome) for e in ended), since_ms=since_ms)
         if len(settled.executions) == len(batch.ended):
             return [set() for _ in reports]
         return [{e.execution_id for e in r.ended} - settled.executions for r in reports]

@@ -6,7 +6,7 @@ import random
 
 import msgspec
 
-from mainspring.domain.execution import POISON_AFTER_LOST
+from mainspring.domain.execution import POISON_AFTER_LOST, POISON_AFTER_LOST_SPOT
 from mainspring.domain.job import Definition
 from mainspring.domain.retry import delay_s, is_retried
 from mainspring.domain.settlement import AttemptResult, Final, LockedExecution, Retry
@@ -43,6 +43,10 @@ def _after_loss(
     lost = execution.lost + 1
     if definition.delivery == "at_most_once":
         return Final(ended, "lost", "the worker was lost; at_most_once is never started twice")
+    if ended.spot:
+        if lost >= POISON_AFTER_LOST_SPOT:
+            return Final(ended, "failed", f"poison: {lost} workers in a row were lost while running it")
+        return Retry(ended, 0.0, execution.failures, lost)
     if lost >= POISON_AFTER_LOST:
         return Final(ended, "failed", f"poison: {lost} workers in a row were lost while running it")
     if "lost" not in definition.retries.on:

@@ -27,6 +27,7 @@ from mainspring.runner.functions import Function, Functions, NotCallable
 from mainspring.runner.leftovers import Leftovers
 from mainspring.runner.modules import load
 from mainspring.runner.streams import CallStream
+from mainspring.runner.trace_context import continue_trace
 from mainspring.runner_memory import RunnerMemory
 from mainspring.runner_protocol import BadModule
 from mainspring.sdk.context import current
@@ -167,6 +168,7 @@ class RunnerServer:
     ) -> protocol.Returned:
         progress = CallInProgress(number, group.job, call, self._connection.send, self._folder)
         current.set(progress)
+        continue_trace(progress.execution_id, progress.attempt)
         try:
             self._running = True
             try:
@@ -245,6 +247,7 @@ class RunnerServer:
     ) -> None:
         progress = CallInProgress(number, group.job, call, self._connection.send, self._folder)
         current.set(progress)
+        continue_trace(progress.execution_id, progress.attempt)
         try:
             value = await function.call(**args)
             returned = returned_value(number, value, once=group.once, committed=progress.committed)

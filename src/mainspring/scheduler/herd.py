@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from itertools import islice
 from uuid import UUID
 
 from mainspring.clock import Clock
+from mainspring.ports import DueInstant, FireLock
 from mainspring.scheduler.schedule_wheel import ScheduleWheel, UndecidedFires, shards_in
 from mainspring.scheduler.tick import OwnedShard, TickResult, tick
 from mainspring.store.db import Database
@@ -15,6 +17,8 @@ from mainspring.telemetry import metrics
 CHUNK_EXECUTIONS = 2_500
 """About how many executions one transaction creates."""
 PARALLEL_CHUNKS = 2
+MOST_LOCKED = 5_000
+"""Instants of a transaction that get a lock of their own. For the others of a backlog, the row decides alone."""
 
 
 async def tick_in_chunks(
@@ -28,8 +32,9 @@ async def tick_in_chunks(
     now_ms: int,
     on_tick: Callable[[TickResult], None],
     clock: Clock,
+    fire_lock: FireLock | None = None,
 ) -> None:
-    """Decide the wanted shards. `on_tick` runs after each transaction.
+    """Decide the wanted shards. `on_tick` runs after each transaction, and for shards that the lock refuses.
 
     When a transaction fails, its shards stay undecided, and the error is raised.
     """
@@ -42,6 +47,11 @@ async def tick_in_chunks(
             chunk = chunks.pop()
             mask = sum(1 << shard for shard in chunk)
             theirs = [one for one in due if one.shard_mask & mask]
+            if fire_lock is not None and (refused := await fire_lock.refused(_instants(theirs, chunk, owned))):
+                on_tick(TickResult(lost=refused, refused=True))
+                chunk = [shard for shard in chunk if shard not in refused]
+                if not chunk:
+                    continue
             result = await tick(database, wheel, owner=owner, owned=owned, wanted=chunk, due=theirs, until_ms=now_ms)
             on_tick(result)
             _measure(result, theirs)
@@ -54,6 +64,17 @@ async def tick_in_chunks(
     except BaseExceptionGroup as errors:
         raise errors.exceptions[0] from None
     metrics.TICK_SECONDS.observe(clock.monotonic() - started)
+
+
+def _instants(due: Sequence[UndecidedFires], chunk: Sequence[int], owned: dict[int, OwnedShard]) -> list[DueInstant]:
+    found = (
+        DueInstant(shard, owned[shard].epoch, one.schedule_id, at)
+        for one in due
+        for shard in chunk
+        if one.shard_mask >> shard & 1 and shard in owned
+        for at in one.fires
+    )
+    return list(islice(found, MOST_LOCKED))
 
 
 def touched_shards(due: Sequence[UndecidedFires]) -> list[int]:

@@ -54,10 +54,13 @@ class Scheduler(Service):
         lease_s: float = LEASE_S,
         name: str | None = None,
         coordinator: ports.Coordinator | None = None,
+        delays: ports.Delays | None = None,
+        fire_lock: ports.FireLock | None = None,
+        clock: DatabaseClock | None = None,
     ) -> None:
         self._database = database
         self._bus = bus
-        self._clock = DatabaseClock()
+        self._clock = clock or DatabaseClock()
         self._leases = Leases(database, self._clock, name=name, lease_s=lease_s, coordinator=coordinator)
         self._beat_s = min(BEAT_S, lease_s / 5)
         self._wheel = ScheduleWheel(0)
@@ -65,7 +68,8 @@ class Scheduler(Service):
         self._decided = DecidedShards(0, ())
         self._wake = asyncio.Event()
         self._loader = ShardLoader(database, renew=self._renew_leases, ready=self._wake.set)
-        self._promotion = Promotion(database, self._clock)
+        self._promotion = Promotion(database, self._clock, delays)
+        self._fire_lock = fire_lock
         self._joined = False
         self._leaving: dict[int, UUID] = {}
         self._lost: dict[int, int] = {}
@@ -227,10 +231,11 @@ class Scheduler(Service):
         if self._joined and not self._loader:
             self._ready.set()
         self._export()
-        await self._promotion.poll(self.shards)
+        owned = {shard: of.epoch for shard, of in self._owned.items()}
+        await self._promotion.poll(owned)
         now_ms = int(self._clock.now_ms())
         if self._promotion.is_due(now_ms):
-            await self._promotion.promote(self.shards)
+            await self._promotion.promote(owned)
         due = self._wheel.take_due(now_ms)
         edited, self._edited = self._edited & self._owned.keys(), set()
         if due or edited or self._wheel.too_costly:
@@ -253,6 +258,8 @@ class Scheduler(Service):
 
         def on_tick(result: TickResult) -> None:
             self._drop(result.lost)
+            if result.refused:
+                self._beat_now.set()
             self._wheel.put_back(result.undecided)
             undecided.extend(result.undecided)
             self._promotion.expect(result.wait_ms)
@@ -269,6 +276,8 @@ class Scheduler(Service):
             now_ms=now_ms,
             on_tick=on_tick,
             clock=self._clock,
+            # Shards that were just taken need no lock, and a wrong lock must not keep their owner from deciding.
+            fire_lock=self._fire_lock if only is None else None,
         )
         return not undecided
 

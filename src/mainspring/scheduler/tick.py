@@ -40,6 +40,7 @@ class TickResult:
     queued: int = 0
     skipped: dict[str, int] = field(default_factory=dict)
     lost: set[int] = field(default_factory=set)
+    refused: bool = False  # by the lock of an instant: the shards count as lost until a beat has read their rows
     now_ms: int = 0
     wait_ms: int | None = None
     needing: list[UUID] = field(default_factory=list)

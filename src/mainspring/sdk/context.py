@@ -9,10 +9,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal, Protocol
+from uuid import UUID
 
 import msgspec
 
 from mainspring.domain.artifact import name_problem
+from mainspring.domain.trace import attempt_span
 
 CHECKPOINT_VARIABLE = "MAINSPRING_CHECKPOINT"
 """Programs of shell tasks read and write their checkpoint in the file that this variable names."""
@@ -40,6 +42,11 @@ class Context:
     attempt: int
     fire_at: datetime
     idempotency_key: str
+
+    @property
+    def traceparent(self) -> str:
+        """The W3C trace context of this attempt, for the header `traceparent` of requests."""
+        return str(attempt_span(UUID(self.execution_id), self.attempt))
 
     def checkpoint(self, value: Any) -> None:
         """Save where a further attempt continues, as JSON of at most 64,000 bytes; the last value counts.

@@ -180,6 +180,8 @@ def job(
     preemptible: bool | None = None,
     artifacts_in: Sequence[Mapping[str, Any]] | None = None,
     allow_plaintext: Sequence[str] | None = None,
+    flexible: Mapping[str, Any] | None = None,
+    spot: Literal["never", "tolerate", "prefer"] | None = None,
 ) -> JobDecorator: ...
 def job(target: Any = None, /, *, name: str | None = None, **options: Any) -> Any:
     """Declare a function or class as a job, with or without options.

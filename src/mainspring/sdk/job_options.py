@@ -43,6 +43,8 @@ OPTIONS: dict[str, tuple[tuple[type, ...], str]] = {
     "preemptible": _FLAG,
     "artifacts_in": _LIST,
     "allow_plaintext": _LIST,
+    "flexible": ((Mapping,), "a mapping such as {'before': '06:00', 'takes': '20m'}"),
+    "spot": ((str,), "never, tolerate or prefer"),
 }
 """The options of `@ms.job` besides `name`, and what each takes. A test compares them with the fields of a job."""
 

@@ -10,6 +10,7 @@ from uuid import UUID
 
 from mainspring import ports
 from mainspring.domain.channel import SECRETS
+from mainspring.domain.events import SUBSCRIBED
 from mainspring.domain.job import JobNotification
 from mainspring.store.db import Connection
 from mainspring.store.hints import hint
@@ -162,4 +163,5 @@ async def replace_notifications_of_jobs(
 
 async def subscribed(connection: Connection) -> frozenset[str]:
     """Return the names of subscribed events. Over all tenants: settling serves every tenant."""
-    return frozenset(r["event"] for r in await connection.fetch(q("subscribed")))
+    rows = await connection.fetch(q("subscribed"), list(SUBSCRIBED))
+    return frozenset(r["event"] for r in rows)

@@ -13,6 +13,7 @@ import structlog
 
 from mainspring import ports
 from mainspring.store.hints import HintingConnection, Hints, hints_of, text_of
+from mainspring.store.pooler import TRACKED
 from mainspring.store.primary import primary_of
 from mainspring.store.queries import q
 from mainspring.store.tenant_connection import TenantConnection, set_tenant
@@ -92,7 +93,9 @@ NOTIFY_TIMEOUT_S = 5.0
 class Database:
     """Connection pools with schema, types and time zone set: a general one, one for the hot path, one for reads.
 
-    `tenant_dsn` is the URL of a role that sees only rows of the tenant that a connection has set, for `of`.
+    `tenant_dsn` is the URL of a role that sees only rows of the tenant that a connection has set, for `of`. With
+    `direct_dsn`, `dsn` leads through PgBouncer in transaction mode: the pools use no prepared statement and no setting
+    of a session, and what needs a session uses `direct_dsn`.
     """
 
     def __init__(
@@ -101,25 +104,25 @@ class Database:
         *,
         size: int = 10,
         hot_size: int = 6,
-        prepared: bool = True,
         tenant_dsn: str | None = None,
+        direct_dsn: str | None = None,
         connection_class: type[HintingConnection] = HintingConnection,
     ) -> None:
         self.dsn = dsn
+        self.direct_dsn = direct_dsn
         self._connection_class = connection_class
         self._size = size
         self._hot_size = hot_size
-        self._prepared = prepared
+        self._prepared = direct_dsn is None
         self._pool: Pool | None = None
         self._hot_pool: Pool | None = None
         self._read_pool: Pool | None = None
         self._in_use: dict[Connection, float] = {}
         self._bus: ports.Bus | None = None
+        self._archive: ports.Archive | None = None
         self._tenants: Database | None = None
         if tenant_dsn is not None:
-            self._tenants = Database(
-                tenant_dsn, size=size, hot_size=1, prepared=prepared, connection_class=TenantConnection
-            )
+            self._tenants = Database(tenant_dsn, size=size, hot_size=1, connection_class=TenantConnection)
 
     @property
     def bus(self) -> ports.Bus | None:
@@ -132,12 +135,25 @@ class Database:
         if self._tenants is not None:
             self._tenants.bus = bus
 
+    @property
+    def archive(self) -> ports.Archive | None:
+        """Reads the days that are only in the archive; None: no archive is configured."""
+        return self._archive
+
+    @archive.setter
+    def archive(self, archive: ports.Archive | None) -> None:
+        self._archive = archive
+
     def of(self, tenant: int) -> Database:
         """Return this database as one tenant sees it: rows of other tenants are neither read nor written.
 
         That is this database itself where no role for tenants is configured.
         """
         return self if self._tenants is None else TenantDatabase(self._tenants, tenant, self)
+
+    def seen_by(self, tenant: int, *, root: Database) -> Database:
+        """Return this database, whose role sees one tenant at a time, as that tenant sees it."""
+        return TenantDatabase(self, tenant, root)
 
     @property
     def has_tenant_role(self) -> bool:
@@ -170,7 +186,7 @@ class Database:
             statement_cache_size=400 if self._prepared else 0,
             max_cached_statement_lifetime=0,
             max_inactive_connection_lifetime=600,
-            server_settings=connection_settings() | settings,
+            server_settings=connection_settings() | settings if self.direct_dsn is None else pooled_settings(),
         )
 
     async def close(self) -> None:
@@ -261,10 +277,10 @@ class Database:
 
     async def dedicated(self, *, prepared: bool = False) -> asyncpg.Connection[Any]:
         """A connection outside the pools, for LISTEN and session locks."""
-        connection: asyncpg.Connection[Any] = await primary_of(self.dsn).connect(
+        connection: asyncpg.Connection[Any] = await primary_of(self.direct_dsn or self.dsn).connect(
             timeout=CONNECT_TIMEOUT_S,
             server_settings=connection_settings(),
-            statement_cache_size=100 if prepared and self._prepared else 0,
+            statement_cache_size=100 if prepared else 0,
             max_cached_statement_lifetime=0,
         )
         return connection
@@ -280,6 +296,7 @@ class TenantDatabase(Database):
         super().__init__(pools.dsn)
         self._shared = pools
         self._root = root
+        self._archive = root.archive
         self.tenant = tenant
 
     @property
@@ -365,6 +382,16 @@ async def _keep_settings(_: Connection) -> None:
 
 def connection_settings() -> dict[str, str]:
     return {"search_path": SCHEMA, "timezone": "UTC", "application_name": "mainspring", IDLE_TRANSACTION: "15s"}
+
+
+def pooled_settings() -> dict[str, str]:
+    """What a connection through PgBouncer can set; the others are defaults of its role."""
+    return {name: value for name, value in connection_settings().items() if name in TRACKED}
+
+
+def stored_settings() -> dict[str, str]:
+    """The defaults that the role of connections through PgBouncer needs."""
+    return {name: value for name, value in connection_settings().items() if name not in TRACKED} | {"jit": "off"}
 
 
 class JsonList:

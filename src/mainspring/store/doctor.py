@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mainspring import wire
-from mainspring.store.db import Connection
+from mainspring.store.db import Connection, Database
 from mainspring.store.queries import q
 from mainspring.store.secret_fields import count_plain
 from mainspring.zones import rules_version
@@ -47,8 +47,7 @@ async def examine(connection: Connection, *, tenant: int | None = None, everythi
     checks: dict[str, str] = {}
     findings: list[wire.Finding] = []
     for name, title in CHECKS.items():
-        given = [*([limit] if name in BOUNDED else []), *([tenant] if name not in OF_NO_TENANT else [])]
-        rows = await connection.fetch(q(name), *given, timeout=QUERY_TIMEOUT_S)
+        rows = await connection.fetch(q(name), *_parameters(name, limit, tenant), timeout=QUERY_TIMEOUT_S)
         checks[title] = "ok" if not rows else f"{len(rows)} violations"
         findings.extend(wire.Finding(check=title, offender=r["offender"], what=r["what"]) for r in rows)
     return wire.Diagnosis(
@@ -56,8 +55,31 @@ async def examine(connection: Connection, *, tenant: int | None = None, everythi
         checks=checks,
         findings=findings,
         tzdata=rules_version(),
-        notes=[*await _zone_notes(connection, tenant=tenant), *await _secret_notes(connection, tenant=tenant)],
+        notes=[
+            *await _zone_notes(connection, tenant=tenant),
+            *await _secret_notes(connection, tenant=tenant),
+            *([] if tenant is not None else await _archive_notes(connection)),
+        ],
     )
+
+
+async def check_within(
+    database: Database, name: str, *, timeout_s: float, tenant: int | None = None
+) -> list[wire.Finding] | None:
+    """Run one check on the newest executions of one tenant, or of all; None if it takes longer: then it is cancelled.
+
+    Checks of what belongs to no tenant find the same for all.
+    """
+    try:
+        async with database.connection() as connection:
+            rows = await connection.fetch(q(name), *_parameters(name, NEWEST_CHECKED, tenant), timeout=timeout_s)
+    except TimeoutError:
+        return None
+    return [wire.Finding(check=CHECKS[name], offender=r["offender"], what=r["what"]) for r in rows]
+
+
+def _parameters(name: str, limit: int | None, tenant: int | None) -> list[int | None]:
+    return [*([limit] if name in BOUNDED else []), *([tenant] if name not in OF_NO_TENANT else [])]
 
 
 async def _zone_notes(connection: Connection, *, tenant: int | None) -> list[str]:
@@ -66,6 +88,15 @@ async def _zone_notes(connection: Connection, *, tenant: int | None) -> list[str
         f"{r['jobs']:,} job{'' if r['jobs'] == 1 else 's'} saved under time zone rules {r['tzdata']},"
         f" this server has {rules_version()}: save them again if their start, end or one-time instant may have moved"
         for r in await connection.fetch(q("saved_under_other_rules"), rules_version(), tenant)
+    ]
+
+
+async def _archive_notes(connection: Connection) -> list[str]:
+    """Warnings about days that could not be archived: their rows stay in the database."""
+    return [
+        f"{'history' if r['parent'] == 'history' else 'output'} of {r['day']} could not be archived and stays in the"
+        f" database: {r['error']}"
+        for r in await connection.fetch(q("failed_archives"))
     ]
 
 

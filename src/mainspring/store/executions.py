@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import accumulate
 from typing import Any
 from uuid import UUID
 
+from asyncpg.pgproto.pgproto import UUID as FastUUID
+
 from mainspring import wire
 from mainspring.clock import LAST_MS, instant, millis
-from mainspring.domain.execution import FINAL, Trigger, fire_key, fire_ms_of
+from mainspring.domain.execution import FINAL, Trigger, fire_key, fire_ms_of, new_id_suffix_bytes
 from mainspring.store import trigger_starts
 from mainspring.store.db import Connection
-from mainspring.store.hints import hint_cancelled, hint_placed, hint_waiting
+from mainspring.store.hints import hint_batch, hint_cancelled, hint_placed, hint_waiting
 from mainspring.store.lines import LineRef
 from mainspring.store.overlaps import release_blocked
 from mainspring.store.queries import q
@@ -25,7 +28,7 @@ WAITING_COUNTED = 150
 """Waiting executions of each shard that are counted."""
 BLOCKED_COUNTED = 5_000
 EXCEPTIONS = FINAL - {"succeeded"}
-"""States served by the partial index history_exceptions."""
+"""States served by the partial indexes history_exceptions and history_job_exceptions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,11 +114,56 @@ async def has_live(connection: Connection) -> bool:
     return bool(await connection.fetchval(q("has_live")))
 
 
-async def submit(connection: Connection, new: SubmissionColumns, *, ids_only: bool = False) -> list[Any]:
+@dataclass(frozen=True, slots=True)
+class JobSubmissions:
+    """Requested manual executions of one job, in the lines of that job."""
+
+    job_id: UUID
+    at_ms: Sequence[int | None]  # None: due now
+    fire_at: Sequence[datetime | None]  # nominal; None: when it is due
+    params: Sequence[Any]
+
+
+async def submit_many(
+    connection: Connection, new: Sequence[JobSubmissions], *, tenant: int, by: str
+) -> dict[UUID, list[UUID]]:
+    """Insert manual executions, which queue; return their ids by job, without jobs that are deleted or of others."""
+    ends = list(accumulate(len(each.at_ms) for each in new))
+    suffixes = new_id_suffix_bytes(ends[-1] if ends else 0)
+    rows = await connection.fetch(
+        q("submit_many"),
+        tenant,
+        by,
+        [each.job_id for each in new],
+        [0, *ends[:-1]],
+        [end - 1 for end in ends],
+        b"".join(suffixes),
+        _unless_null([at for each in new for at in each.at_ms]),
+        _unless_null([at for each in new for at in each.fire_at]),
+        _unless_null([params for each in new for params in each.params]),
+    )
+    found = {row["job_id"]: row for row in rows}
+    ids: dict[UUID, list[UUID]] = {}
+    for each, end in zip(new, ends, strict=True):
+        if (row := found.get(each.job_id)) is not None:
+            ids[each.job_id] = _ids(each.at_ms, suffixes[end - len(each.at_ms) : end], row["now_ms"])
+            hint_batch(connection, row, each.at_ms)
+    return ids
+
+
+def _ids(at_ms: Sequence[int | None], suffixes: Sequence[bytes], now_ms: int) -> list[UUID]:
+    """The ids of executions that were inserted at a time: their due times, and the suffixes."""
+    now = now_ms.to_bytes(6, "big")
+    return [
+        FastUUID((now if at is None or at <= now_ms else at.to_bytes(6, "big")) + suffix)
+        for at, suffix in zip(at_ms, suffixes, strict=True)
+    ]
+
+
+async def submit(connection: Connection, new: SubmissionColumns) -> list[Any]:
     """Insert manual executions; return their rows in order, each in the form of a claim.
 
-    None: the job is deleted, has another tenant or version, or the idempotency key is known. With `ids_only`, rows that
-    were not handed over may have only their ids and where they are queued.
+    None: the job is deleted, has another tenant or version, or the idempotency key is known.
     """
     if any(new.keys):
         keys = {
@@ -125,8 +173,7 @@ async def submit(connection: Connection, new: SubmissionColumns, *, ids_only: bo
         }
         rows = await connection.fetch(q("submit_keyed"), *new.arguments(), keys)
     else:
-        lean = ids_only and not new.has_sessions
-        rows = await connection.fetch(q("submit_many" if lean else "submit"), *new.arguments())
+        rows = await connection.fetch(q("submit"), *new.arguments())
     hint_placed(connection, rows)
     if len(rows) == 1 == len(new.suffixes):
         return rows
@@ -218,8 +265,12 @@ async def list_executions(
     job_id: UUID | None = None,
     states: Sequence[str] | None = None,
 ) -> list[wire.Execution]:
-    if job_id is None and states and EXCEPTIONS.issuperset(states):
-        rows = await connection.fetch(q("list_exceptions"), tenant, before, limit, list(set(states)))
+    if states and EXCEPTIONS.issuperset(states):
+        wanted = (tenant, before, limit, list(set(states)))
+        if job_id is None:
+            rows = await connection.fetch(q("list_exceptions"), *wanted)
+        else:
+            rows = await connection.fetch(q("list_exceptions_of_job"), *wanted, job_id)
     elif states and set(states) == {"running"}:
         rows = await connection.fetch(q("list_running"), tenant, before, limit, job_id)
     elif job_id is None:
@@ -246,6 +297,7 @@ async def list_fires(
                 duration_ms=r["duration_ms"],
                 fires=r["fires"],
                 started_by=None if r["trigger_id"] is None else trigger_starts.started_by(r),
+                due_at=r["due_at"] if r["due_at"] > r["fire_at"] and r["due_at"].year < 9999 else None,
             ),
         )
         for r in rows

@@ -171,3 +171,24 @@ async def promote_waiting(connection: Connection, *, shards: Sequence[int], limi
 async def next_waiting_ms(connection: Connection, *, shards: Sequence[int]) -> int | None:
     due_at = await connection.fetchval(q("next_waiting"), shards)
     return None if due_at is None else millis(due_at)
+
+
+@dataclass(slots=True)
+class WaitingAhead:
+    """The next due instants of a shard in order, and from when on there may be others; None: nothing else waits."""
+
+    due_ms: list[int] = field(default_factory=list)
+    end_ms: int | None = None
+
+
+async def waiting_ahead(connection: Connection, *, shards: Sequence[int], limit: int) -> dict[int, WaitingAhead]:
+    """Read the next instants of each shard, at most `limit`."""
+    found = {shard: WaitingAhead() for shard in shards}
+    for row in await connection.fetch(q("waiting_ahead"), shards, limit):
+        # Rounded up: at that instant, the execution is due.
+        due_ms = whole_millis(row["due_at"]) + (row["due_at"].microsecond % 1000 > 0)
+        found[row["shard"]].due_ms.append(due_ms)
+    for ahead in found.values():
+        if len(ahead.due_ms) == limit:
+            ahead.end_ms = ahead.due_ms.pop()
+    return found

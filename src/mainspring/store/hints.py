@@ -7,7 +7,7 @@ that borrowed the connection ends. A process that dies in between loses them; pe
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, cast
 
@@ -77,6 +77,16 @@ def hint_placed(connection: object, rows: Iterable[Any]) -> None:
             hint_waiting(connection, row["due_at"])
     for line_id, rank in lowest.items():
         hint(connection, ports.QUEUED, str(line_id), lowest=rank)
+
+
+def hint_batch(connection: object, row: Any, at_ms: Sequence[int | None]) -> None:
+    """Note that executions of one job were submitted at `row["now_ms"]`: a row with `line_id` and `rank`."""
+    now_ms = row["now_ms"]
+    later = [at for at in at_ms if at is not None and at > now_ms]
+    if later:
+        hint(connection, ports.SHARDS, ports.WAIT, lowest=min(later))
+    if len(later) < len(at_ms):
+        hint(connection, ports.QUEUED, str(row["line_id"]), lowest=row["rank"])
 
 
 def add_hint(hints: Hints, channel: str, payload: str, lowest: int | None) -> None:

@@ -25,6 +25,7 @@ class NewIdentity:
     token_name: str
     digest: bytes
     created_by: str
+    groups: tuple[str, ...] = ()
 
 
 async def ensure_identity(connection: Connection, new: NewIdentity, *, tenant: int) -> bool | None:
@@ -46,6 +47,7 @@ async def ensure_identity(connection: Connection, new: NewIdentity, *, tenant: i
             new.token_id,
             new.token_name,
             new.digest,
+            list(new.groups),
         )
         if added:
             await audit.record(

@@ -26,6 +26,8 @@ MANY_JOBS = 20_000
 WALKED_SCHEDULES = 5_000
 RECENT = (timedelta(days=2), timedelta(days=8))
 """Of the history, so many days are read first for the latest executions; and then, if they are not enough."""
+AHEAD = timedelta(hours=1)
+"""No execution ended later than now; the margin is for a clock that was read a moment ago."""
 MAX_SIMILAR_NAMES = 500
 AFTER_ANY_NAME = "\U0010ffff"
 """Sorts after every character of a name."""
@@ -57,6 +59,7 @@ class JobRow:
     calendars: list[str] | None
     needs: bool = False
     declared_version: int | None = None
+    flexible: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +83,7 @@ class Placement:
     max_gap_s: float | None = None
     jitter_ms: int | None = None
     calendars: list[str] | None = None
+    flexible: str | None = None
 
 
 async def insert_job(
@@ -121,6 +125,7 @@ async def insert_job(
         at.line.line_id,
         at.line.limit_id,
         at.keyed,
+        at.flexible,
     )
 
 
@@ -159,6 +164,7 @@ def _placements(rows: Sequence[WrittenJob]) -> list[list[Any]]:
         [at.line.line_id for at in places],
         [at.line.limit_id for at in places],
         [at.keyed for at in places],
+        [at.flexible for at in places],
     ]
 
 
@@ -294,6 +300,7 @@ async def update_job(
         at.line.line_id,
         at.line.limit_id,
         at.keyed,
+        at.flexible,
     )
     assert row is not None, "the caller has locked the job's row"
     return row["version"], row["active_from"] if rescheduled or resumed else row["paused_at"]
@@ -382,7 +389,7 @@ async def last_executions(
 ) -> dict[UUID, list[wire.LastExecution]]:
     """Return the latest 20 executions of each job, newest first."""
     found: dict[UUID, list[wire.LastExecution]] = {job_id: [] for job_id in job_ids}
-    recent = [now - days for days in RECENT]
+    recent = [*(now - days for days in RECENT), now + AHEAD]
     if len(job_ids) == 1:
         rows = await connection.fetch(q("last_executions_of_job"), tenant, job_ids[0], *recent)
     else:
@@ -442,11 +449,14 @@ async def estimated_jobs(connection: Connection) -> float:
 
 
 async def schedule_loads(
-    connection: Connection, *, tenant: int, limit: int, percent: float
-) -> list[tuple[int, str, datetime | None, datetime | None, int]]:
-    """Schedule, key, start, end and number of jobs that share them, from a sample of `percent` of all jobs."""
-    rows = await connection.fetch(q("schedule_loads"), tenant, limit, percent)
-    return [(r["schedule_id"], r["key"], r["start_at"], r["end_at"], r["jobs"]) for r in rows]
+    connection: Connection, *, tenant: int, limit: int, percent: float, by_queue: bool = False
+) -> list[tuple[int, str, datetime | None, datetime | None, str, int]]:
+    """Schedule, key, start, end, queue and number of jobs that share them, from a sample of `percent` of all jobs.
+
+    Without `by_queue`, the queue is empty.
+    """
+    rows = await connection.fetch(q("schedule_loads"), tenant, limit, percent, by_queue)
+    return [(r["schedule_id"], r["key"], r["start_at"], r["end_at"], r["queue"], r["jobs"]) for r in rows]
 
 
 async def jobs_on_schedules(
@@ -513,6 +523,7 @@ def job_row(row: Any) -> JobRow:
         calendars=row["calendars"],
         needs=row["needs"],
         declared_version=row["declared_version"],
+        flexible=row["flexible"],
     )
 
 

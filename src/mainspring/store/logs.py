@@ -9,7 +9,7 @@ from typing import Any
 from uuid import UUID
 
 from mainspring import wire
-from mainspring.clock import instant
+from mainspring.clock import LAST_MS, instant
 from mainspring.domain.execution import fire_ms_of
 from mainspring.store.db import Connection
 from mainspring.store.queries import q
@@ -52,12 +52,15 @@ def chunk_arrays(chunks: Sequence[Chunk]) -> tuple[list[Any], ...]:
     )
 
 
+def _not_before(execution_id: UUID) -> datetime:
+    """When the execution was due; a made-up id may contain an instant beyond the range of datetime."""
+    return instant(min(LAST_MS, fire_ms_of(execution_id)))
+
+
 async def read_logs(
     connection: Connection, *, tenant: int, execution_id: UUID, after: tuple[int, int], limit: int
 ) -> list[LogRow]:
-    rows = await connection.fetch(
-        q("read_logs"), execution_id, tenant, instant(fire_ms_of(execution_id)), *after, limit
-    )
+    rows = await connection.fetch(q("read_logs"), execution_id, tenant, _not_before(execution_id), *after, limit)
     return [_row(r) for r in rows]
 
 
@@ -65,7 +68,7 @@ async def read_logs_before(
     connection: Connection, *, tenant: int, execution_id: UUID, before: tuple[int, int], limit: int, size: int
 ) -> list[LogRow]:
     """Chunks before a position, newest first: at most `limit`, and about `size` bytes."""
-    since = instant(fire_ms_of(execution_id))
+    since = _not_before(execution_id)
     rows = await connection.fetch(q("read_logs_before"), execution_id, tenant, since, *before, limit, size)
     return [_row(r) for r in rows]
 

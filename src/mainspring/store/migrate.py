@@ -8,8 +8,9 @@ from importlib import resources
 
 import asyncpg
 
-from mainspring.domain.errors import MainspringError
-from mainspring.store.db import SCHEMA, Connection, connection_settings
+from mainspring.domain.errors import Conflict, MainspringError
+from mainspring.store.db import SCHEMA, Connection, connection_settings, stored_settings
+from mainspring.store.pooler import store_settings
 from mainspring.store.primary import primary_of
 from mainspring.store.queries import q
 
@@ -63,11 +64,39 @@ async def migrate(dsn: str) -> list[Migration]:
         await connection.close()
 
 
+async def prepare_pooled_role(direct_dsn: str, pooled_dsn: str) -> None:
+    """Store the settings that connections through PgBouncer can't pass as defaults of their role."""
+    connection = await primary_of(direct_dsn).connect(timeout=10, server_settings=connection_settings())
+    try:
+        await connection.execute("SELECT pg_advisory_lock($1::bigint)", _LOCK)
+        await store_settings(connection, pooled_dsn, stored_settings())
+    finally:
+        await connection.close()
+
+
 async def installed_version(dsn: str) -> int:
     """The schema version of a database, read over a new connection."""
     connection = await primary_of(dsn).connect(timeout=10, server_settings=connection_settings())
     try:
         return await schema_version(connection)
+    finally:
+        await connection.close()
+
+
+async def require_schema(dsn: str, *, as_owner: bool = False) -> None:
+    """Raise an error unless the database has the schema of this program, and, if asked for, the role owns it."""
+    connection = await primary_of(dsn).connect(timeout=10, server_settings=connection_settings())
+    try:
+        have, known = await schema_version(connection), migrations()[-1].number
+        if have == 0:
+            raise Conflict("the database has no schema of Mainspring: check the URL, or run mainspring db migrate")
+        if have < known:
+            raise Conflict(f"the database has schema {have}; migrate it first: mainspring db migrate")
+        if have > known:
+            raise SchemaTooNew(f"the database has schema {have}, this program has {known}: upgrade mainspring")
+        if as_owner and not await connection.fetchval(q("owns_schema")):
+            role = await connection.fetchval("SELECT session_user")
+            raise NotOwner(f"the role {role} does not own the schema {SCHEMA}: use the URL of its owner")
     finally:
         await connection.close()
 

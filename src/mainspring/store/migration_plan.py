@@ -12,6 +12,7 @@ READ_BYTES_PER_S = 100e6
 """Reading a table, for a check or an index: a modest disk."""
 WRITTEN_ROWS_PER_S = 20_000.0
 INSTANT_S = 0.05
+CLOSED = "ACCESS EXCLUSIVE"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +47,11 @@ _RULES = (
     (_INDEX_CONCURRENTLY, "SHARE UPDATE EXCLUSIVE", "nothing", "read"),
     (_INDEX, "SHARE", "writes", "read"),
     (_VALIDATE, "SHARE UPDATE EXCLUSIVE", "nothing", "read"),
-    (_CHECK, "ACCESS EXCLUSIVE", "all", "read"),
-    (_TYPE, "ACCESS EXCLUSIVE", "all", "write"),
-    (_ALTER, "ACCESS EXCLUSIVE", "all", "instant"),
+    (_CHECK, CLOSED, "all", "read"),
+    (_TYPE, CLOSED, "all", "write"),
+    (_ALTER, CLOSED, "all", "instant"),
     (_TRIGGER, "SHARE ROW EXCLUSIVE", "writes", "instant"),
-    (_DROP, "ACCESS EXCLUSIVE", "all", "instant"),
+    (_DROP, CLOSED, "all", "instant"),
     (_UPDATE, "ROW EXCLUSIVE", "changes of the same rows", "write"),
     (_DELETE, "ROW EXCLUSIVE", "changes of the same rows", "write"),
 )
@@ -65,15 +66,19 @@ def plan(missing: list[Migration], sizes: Mapping[str, TableSize]) -> list[Plann
 
 
 def _planned(migration: Migration, sizes: Mapping[str, TableSize]) -> Iterator[PlannedStatement]:
+    closed: set[str] = set()  # tables that an earlier statement has locked until the end of the transaction
     for text in _COMMENT.sub("", _BODY.sub("$$ $$", migration.sql)).split(";"):
         statement = " ".join(text.split())
         for pattern, lock, blocks, work in _RULES:
             match = pattern.match(statement)
             if match is None:
                 continue
-            size = sizes.get(match[1].lower())
+            table, size = match[1].lower(), sizes.get(match[1].lower())
+            if lock == CLOSED:
+                closed.add(table)
             if size is not None:  # a table of the same migration is empty, and unknown to others
-                yield PlannedStatement(migration.number, statement, match[1], lock, blocks, _seconds(work, size))
+                held = (CLOSED, "all") if table in closed else (lock, blocks)
+                yield PlannedStatement(migration.number, statement, match[1], *held, _seconds(work, size))
             break
 
 

@@ -14,6 +14,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 import asyncpg
 import structlog
 
+from mainspring.store.pooler import is_refusal, refused
 from mainspring.store.queries import q
 
 log = structlog.get_logger()
@@ -41,8 +42,7 @@ class Primary:
         A pool passes its `dsn`, which is the URL of all hosts.
         """
         if len(self.urls) == 1:
-            only: asyncpg.Connection[Any] = await asyncpg.connect(self.urls[0], **options)
-            return only
+            return await _open(self.urls[0], options)
         options = options | {"target_session_attrs": "read-write", "timeout": HOST_TIMEOUT_S}
         if not self._timeline:
             await self._survey(options)
@@ -73,12 +73,22 @@ class Primary:
                 self._timeline, self._at = timeline, index
 
     async def _connect(self, index: int, options: dict[str, Any]) -> tuple[asyncpg.Connection[Any], int]:
-        connection: asyncpg.Connection[Any] = await asyncpg.connect(self.urls[index], **options)
+        connection = await _open(self.urls[index], options)
         try:
             return connection, int(await connection.fetchval(q("current_timeline"), timeout=HOST_TIMEOUT_S))
         except BaseException:
             connection.terminate()
             raise
+
+
+async def _open(url: str, options: dict[str, Any]) -> asyncpg.Connection[Any]:
+    try:
+        connection: asyncpg.Connection[Any] = await asyncpg.connect(url, **options)
+    except asyncpg.ProtocolViolationError as error:
+        if is_refusal(error):
+            raise refused(error) from None
+        raise
+    return connection
 
 
 @cache

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
@@ -26,6 +27,7 @@ class PrincipalRow:
     blocked_at: datetime | None
     tokens: int
     last_used_at: datetime | None
+    groups: list[str]
 
 
 async def insert_principal(
@@ -37,10 +39,13 @@ async def insert_principal(
     name: str,
     display_name: str,
     role: str,
+    groups: Sequence[str],
     created_by: str,
 ) -> None:
     """Add a user or a service. Raises `Taken` if the name is in use."""
-    await connection.execute(q("insert_principal"), principal_id, tenant, kind, name, display_name, role, created_by)
+    await connection.execute(
+        q("insert_principal"), principal_id, tenant, kind, name, display_name, role, created_by, list(groups)
+    )
 
 
 async def list_principals(connection: Connection, *, tenant: int, after: str, limit: int) -> list[PrincipalRow]:
@@ -53,9 +58,9 @@ async def lock_principal(connection: Connection, *, tenant: int, name: str) -> P
 
 
 async def update_principal(
-    connection: Connection, *, tenant: int, principal_id: UUID, display_name: str, role: str
+    connection: Connection, *, tenant: int, principal_id: UUID, display_name: str, role: str, groups: Sequence[str]
 ) -> None:
-    await connection.execute(q("update_principal"), principal_id, tenant, display_name, role)
+    await connection.execute(q("update_principal"), principal_id, tenant, display_name, role, list(groups))
 
 
 async def delete_principal(connection: Connection, *, tenant: int, principal_id: UUID) -> None:

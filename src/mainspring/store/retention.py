@@ -25,6 +25,17 @@ async def drop_partitions(connection: Connection, parent: str, *, after_s: float
     return dropped
 
 
+async def shorter_retention(connection: Connection, *, than_s: float) -> list[int]:
+    """Tenants that keep their history for a shorter time."""
+    return [r["tenant_id"] for r in await connection.fetch(q("shorter_retention"), than_s)]
+
+
+async def forget_history(connection: Connection, *, tenant: int, limit: int) -> int | None:
+    """Delete expired executions of a tenant among the next `limit` of all tenants; None if no day has expired."""
+    found: int | None = await connection.fetchval(q("forget_history"), tenant, limit)
+    return found
+
+
 async def forget_attempts(connection: Connection, *, after_s: float, limit: int) -> int:
     """Delete old attempts of ended executions; return how many. Ids begin with the instant, so the oldest go first."""
     now_ms = int(await database_now_ms(connection))

@@ -24,7 +24,7 @@ class ShardSchedule(NamedTuple):
     jobs: int
     active_from_ms: int
     chained: bool  # some jobs have an overlap policy under which executions wait for one another
-    jittered: bool = False  # some jobs have jitter or needs, so they start later than they fire
+    jittered: bool = False  # some jobs have jitter, a window or needs, so they start later than they fire
 
 
 async def intern_schedule(connection: Connection, *, key: str) -> int:
@@ -55,7 +55,8 @@ async def shard_schedules(connection: Connection, *, shards: Sequence[int]) -> A
     """Yield schedules in portions, so that a caller with a million of them can renew its leases meanwhile."""
     async with connection.transaction():
         await connection.fetchval(q("more_memory"))
-        cursor = await connection.cursor(q("shard_schedules"), shards)
+        statement = await connection.prepare(q("shard_schedules"), name="")  # a pooler would keep one with a name
+        cursor = await statement.cursor(shards)
         fetching = asyncio.ensure_future(cursor.fetch(FETCH_ROWS))
         try:
             while rows := await fetching:

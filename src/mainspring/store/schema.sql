@@ -56,8 +56,10 @@ CREATE TABLE tenants (
     schedules_per_hour  int CONSTRAINT tenants_schedules_per_hour CHECK (schedules_per_hour >= 0),  -- of a user
     min_interval_s  float8 CONSTRAINT tenants_min_interval CHECK (min_interval_s > 0),
     end_required    boolean NOT NULL DEFAULT false, -- whether every schedule needs an end
-    output_per_day  bigint CONSTRAINT tenants_output_per_day CHECK (output_per_day >= 0)  -- bytes; output beyond it is cut
+    output_per_day  bigint CONSTRAINT tenants_output_per_day CHECK (output_per_day >= 0), -- bytes; output beyond it is cut
+    keep_history_s  float8 CONSTRAINT tenants_keep_history CHECK (keep_history_s >= 86400)  -- null: as long as the server keeps it
 );
+CREATE INDEX tenants_suspended ON tenants (tenant_id) WHERE suspended_at IS NOT NULL;
 
 -- Output of tenants by day (UTC), in bytes. Processes add to it every few seconds.
 CREATE TABLE tenant_output (
@@ -65,6 +67,14 @@ CREATE TABLE tenant_output (
     day        date NOT NULL,
     bytes      bigint NOT NULL,
     PRIMARY KEY (tenant_id, day)
+) WITH (fillfactor = 50);
+
+-- How far the history of a tenant with a shorter retention is deleted: nothing of it is left before `day`, and of that day
+-- nothing up to `execution_id`.
+CREATE TABLE tenant_retention (
+    tenant_id     int PRIMARY KEY REFERENCES tenants,
+    day           date NOT NULL,
+    execution_id  uuid NOT NULL DEFAULT '00000000-0000-0000-0000-000000000000'
 ) WITH (fillfactor = 50);
 
 -- Roles that a tenant defines, as sets of scopes; the built-in ones are in domain/roles.py.
@@ -92,6 +102,7 @@ CREATE TABLE principals (
     created_by    text NOT NULL,
     deleted_at    timestamptz,
     blocked_at    timestamptz,                     -- of a user that an issuer knows: its tokens are refused
+    groups        text[] NOT NULL DEFAULT '{}',    -- by which gates name who decides
     CONSTRAINT principals_subject CHECK ((issuer IS NULL) = (subject IS NULL))
 );
 CREATE UNIQUE INDEX principals_name ON principals (tenant_id, name) WHERE deleted_at IS NULL;
@@ -115,7 +126,8 @@ CREATE TABLE tokens (
     role         text,
     created_by   text,
     last_used_at timestamptz,                      -- to the minute
-    replaced_by  uuid                              -- the token that it was rotated to
+    replaced_by  uuid,                             -- the token that it was rotated to
+    delegated_by uuid                              -- the user or token that issued it with the scope `tokens`
 );
 CREATE INDEX tokens_tenant ON tokens (tenant_id, created_at) WHERE revoked_at IS NULL;
 CREATE INDEX tokens_principal ON tokens (principal_id) WHERE principal_id IS NOT NULL;
@@ -238,6 +250,7 @@ CREATE TABLE jobs (
     keyed         boolean NOT NULL DEFAULT false,   -- a limit key depends on params: each submission finds its line
     needs         boolean NOT NULL DEFAULT false,   -- needs other jobs (job_needs): its fires wait for them
     declared_version int,                           -- version that code declared last; null: not declared by code
+    flexible      text COLLATE "C",                 -- the window, see domain/flexible.py; null: starts at its fires
     CHECK (end_at > start_at)
 );
 CREATE UNIQUE INDEX jobs_name ON jobs (tenant_id, name) WHERE deleted_at IS NULL;
@@ -253,6 +266,24 @@ CREATE INDEX jobs_deadlines ON jobs (tenant_id)
 CREATE INDEX jobs_too_costly ON jobs (tenant_id, name)
     WHERE deleted_at IS NULL AND pause_reason LIKE 'schedule too costly:%';
 CREATE INDEX jobs_calendars ON jobs USING gin (calendars) WHERE calendars IS NOT NULL AND deleted_at IS NULL;
+CREATE INDEX jobs_flexible ON jobs (schedule_id, queue, flexible)
+    WHERE flexible IS NOT NULL AND deleted_at IS NULL AND paused_at IS NULL;
+
+-- Planned starts of the fires ahead, written by the leader. A fire takes its start from here, once: it is the `due_at` of
+-- its execution from then on. One index, which firing needs: with another, plans made while the table is empty use that.
+CREATE TABLE planned_starts (
+    schedule_id  bigint NOT NULL,
+    fire_at      timestamptz NOT NULL,
+    queue        text COLLATE "C" NOT NULL,
+    flexible     text COLLATE "C" NOT NULL,
+    ends_at      timestamptz NOT NULL,              -- the end of the window
+    starts       timestamptz[] NOT NULL CHECK (cardinality(starts) > 0),
+    job_ids      uuid[],                            -- starts[n] is that of job_ids[n]; null: the executions share them
+    takes_ms     float8 NOT NULL,                   -- expected duration of an execution
+    executions   int NOT NULL,
+    planned_at   timestamptz NOT NULL DEFAULT db_now(),
+    PRIMARY KEY (schedule_id, fire_at, queue, flexible)
+);
 
 -- The immutable definition of one version of a job. Executions refer to it.
 CREATE TABLE job_versions (
@@ -470,6 +501,28 @@ CREATE TABLE reservations (
 CREATE UNIQUE INDEX reservations_name ON reservations (tenant_id, name) WHERE deleted_at IS NULL;
 CREATE INDEX reservations_open ON reservations (end_at) WHERE deleted_at IS NULL;
 
+-- Requests to give a job a longer timeout than its queue allows. An approved one lets any writer of the job use it.
+CREATE TABLE duration_requests (
+    request_id    uuid PRIMARY KEY,
+    tenant_id     int NOT NULL REFERENCES tenants,
+    job           text COLLATE "C" NOT NULL,        -- by name: it may not exist yet
+    queue         text COLLATE "C" NOT NULL,
+    timeout_s     float8 NOT NULL CONSTRAINT duration_requests_timeout CHECK (timeout_s > 0),
+    reason        text NOT NULL,
+    state         text COLLATE "C" NOT NULL DEFAULT 'requested' CONSTRAINT duration_requests_state
+                  CHECK (state IN ('requested', 'approved', 'refused', 'withdrawn')),
+    requested_at  timestamptz NOT NULL DEFAULT db_now(),
+    requested_by  text NOT NULL,
+    person_id     uuid NOT NULL,                   -- who requested it, and so cannot approve it
+    decided_at    timestamptz,
+    decided_by    text,
+    note          text,
+    CONSTRAINT duration_requests_decided CHECK ((state = 'requested') = (decided_at IS NULL))
+);
+CREATE UNIQUE INDEX duration_requests_open ON duration_requests (tenant_id, job, queue) WHERE state = 'requested';
+CREATE INDEX duration_requests_approved ON duration_requests (tenant_id, job, queue) WHERE state = 'approved';
+CREATE INDEX duration_requests_tenant ON duration_requests (tenant_id, requested_at, request_id);
+
 -- Parameter schemas of plug-in executors, as reported by their workers.
 CREATE TABLE plugins (
     tenant_id   int NOT NULL REFERENCES tenants,
@@ -621,7 +674,12 @@ CREATE TABLE history (
 CREATE INDEX history_job ON history (job_id, execution_id);
 CREATE INDEX history_trouble ON history (tenant_id, finished_at) WHERE state IN ('failed', 'timed_out', 'lost');
 CREATE INDEX history_exceptions ON history (tenant_id, state, execution_id) WHERE state <> 'succeeded';
+CREATE INDEX history_job_exceptions ON history (job_id, state, execution_id) WHERE state <> 'succeeded';
 CREATE INDEX history_unstarted ON history (finished_at) WHERE state = 'skipped' AND reason = 'start_by';
+-- Finds what finished in an interval. Block ranges, because history is written in that order: an entry for each 64 pages.
+-- On an expression that no other statement has: the planner takes block ranges for cheaper than they are.
+CREATE INDEX history_finished ON history USING brin (greatest(finished_at, finished_at))
+    WITH (pages_per_range = 64, autosummarize = on);
 CREATE TABLE history_default PARTITION OF history DEFAULT;  -- empty while partitions are created ahead
 
 -- Ended attempts. A success at the first attempt writes none.
@@ -1100,6 +1158,30 @@ CREATE INDEX outbox_due ON outbox (next_at) WHERE state = 'pending';
 CREATE INDEX outbox_tenant ON outbox (tenant_id, message_id);
 CREATE INDEX outbox_age ON outbox (created_at);
 
+-- Events of all tenants on their way to the event stream: written with the change they report, deleted once the stream has
+-- them. Only while a server process has an event stream (`serve --events`).
+CREATE TABLE event_outbox (
+    event_number bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,  -- events with the same key ascend
+    event_id     uuid NOT NULL,
+    tenant_id    int NOT NULL,
+    event        text COLLATE "C" NOT NULL,        -- its name in domain/events.py
+    key          text COLLATE "C" NOT NULL,        -- a job or an alert: the unit of ordering
+    body         jsonb NOT NULL,
+    created_at   timestamptz NOT NULL DEFAULT db_now()
+);
+
+-- The event stream, as its processes have announced it: after `wanted_until`, no events are written for it.
+CREATE TABLE event_stream (
+    is_only      boolean PRIMARY KEY DEFAULT true CHECK (is_only),
+    wanted_until timestamptz NOT NULL
+);
+
+-- Whether events are written for the event stream. Tenants' connections call it, too, and may not read the table.
+CREATE FUNCTION events_wanted() RETURNS boolean LANGUAGE sql STABLE
+    SECURITY DEFINER SET search_path = mainspring, pg_temp AS $$
+    SELECT EXISTS (SELECT FROM event_stream WHERE wanted_until > db_now())
+$$;
+
 -- A tenant's alert rules, which override or extend the built-in ones of domain/alert.py.
 CREATE TABLE alert_rules (
     tenant_id   int NOT NULL REFERENCES tenants,
@@ -1172,6 +1254,81 @@ CREATE TABLE queue_samples (
     PRIMARY KEY (tenant_id, sampled_at, queue)
 );
 CREATE INDEX queue_samples_time ON queue_samples (sampled_at);
+
+-- Statistics ------------------------------------------------------------------------------------------
+
+-- Hourly statistics of executions by job and queue, which the leader adds up from history every few minutes.
+-- How far history is added up: every execution that finished in [first_at, rolled_up_to) is in the rollups, once.
+CREATE TABLE rollup_progress (
+    one           boolean PRIMARY KEY DEFAULT true CHECK (one),
+    first_at      timestamptz NOT NULL,             -- a full hour
+    rolled_up_to  timestamptz NOT NULL
+);
+INSERT INTO rollup_progress (first_at, rolled_up_to)
+SELECT at, at FROM (SELECT date_bin('1 hour', db_now(), '2000-01-01Z')) AS hour (at);
+
+-- Successes are counted by duration: counts[n] of them are in the bucket buckets[n], see duration_bucket.
+CREATE TABLE job_rollups (
+    job_id       uuid NOT NULL,
+    at           timestamptz NOT NULL,              -- the hour in which they finished
+    queue        text COLLATE "C" NOT NULL,
+    tenant_id    int NOT NULL,
+    succeeded    bigint NOT NULL,
+    failed       bigint NOT NULL,                   -- failed, timed out or lost
+    cancelled    bigint NOT NULL,
+    skipped      bigint NOT NULL,                   -- fires
+    duration_ms  bigint NOT NULL,                   -- of the last attempts, in total
+    wait_ms      bigint NOT NULL,                   -- from due to started, in total
+    buckets      smallint[] NOT NULL,
+    counts       bigint[] NOT NULL,
+    PRIMARY KEY (job_id, at, queue)
+) WITH (fillfactor = 70);
+CREATE INDEX job_rollups_at ON job_rollups (at);
+CREATE INDEX job_rollups_tenant ON job_rollups (tenant_id, at);
+
+CREATE TABLE queue_rollups (
+    tenant_id    int NOT NULL,
+    at           timestamptz NOT NULL,
+    queue        text COLLATE "C" NOT NULL,
+    succeeded    bigint NOT NULL,
+    failed       bigint NOT NULL,
+    cancelled    bigint NOT NULL,
+    skipped      bigint NOT NULL,
+    duration_ms  bigint NOT NULL,
+    wait_ms      bigint NOT NULL,
+    buckets      smallint[] NOT NULL,
+    counts       bigint[] NOT NULL,
+    PRIMARY KEY (tenant_id, at, queue)
+) WITH (fillfactor = 70);
+CREATE INDEX queue_rollups_at ON queue_rollups (at);
+
+-- The bucket of a duration: eight for each doubling, so a percentile is at most 5 % off. domain/statistics.py has the
+-- inverse.
+CREATE FUNCTION duration_bucket(duration_ms int) RETURNS smallint LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS 'SELECT floor(ln(greatest(duration_ms, 0) + 1.0::float8) * 8 / ln(2.0::float8))::smallint';
+
+-- Add up two lists of counts by bucket; both results are in order of bucket.
+CREATE FUNCTION merged_buckets(a smallint[], b smallint[]) RETURNS smallint[] LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS 'SELECT coalesce(array_agg(DISTINCT n ORDER BY n), ''{}'') FROM unnest(a || b) AS n';
+CREATE FUNCTION merged_counts(a smallint[], m bigint[], b smallint[], n bigint[]) RETURNS bigint[]
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+    SELECT coalesce(array_agg(total ORDER BY bucket), '{}')
+    FROM (SELECT bucket, sum(one)::bigint AS total FROM unnest(a || b, m || n) AS both_lists (bucket, one) GROUP BY bucket) t
+$$;
+
+-- CPU time and memory of programs, as their workers measure them, by job and day. Sizes of jobs are suggested from it.
+CREATE TABLE job_usage (
+    job_id      uuid NOT NULL,
+    day         date NOT NULL,                      -- UTC
+    tenant_id   int NOT NULL,
+    attempts    bigint NOT NULL,
+    cpu_ms      bigint NOT NULL,                    -- in total
+    wall_ms     bigint NOT NULL,
+    cores_max   int NOT NULL,                       -- thousandths of a core: the highest mean of one attempt
+    memory_max  bigint NOT NULL,                    -- bytes: of the largest process of any attempt
+    PRIMARY KEY (job_id, day)
+) WITH (fillfactor = 70);
+CREATE INDEX job_usage_day ON job_usage (day);
 
 -- The `notify` setting of jobs, one row for each event and channel.
 CREATE TABLE job_notices (
@@ -1266,6 +1423,225 @@ BEGIN
     RETURN part;
 END $$;
 REVOKE ALL ON FUNCTION drop_partition(text, date) FROM PUBLIC;
+
+-- Archive ---------------------------------------------------------------------------------------------
+
+-- Days of history and output that were written to the archive, each before its partition is dropped. A day is `written` once
+-- all its files are stored and verified, `dropped` when they are the only copy, and `restored` while a partition has them again.
+CREATE TABLE archive_days (
+    parent          text COLLATE "C" NOT NULL CHECK (parent IN ('history', 'log_chunks')),
+    day             date NOT NULL,
+    state           text COLLATE "C" NOT NULL DEFAULT 'writing'
+        CHECK (state IN ('writing', 'written', 'dropped', 'restored')),
+    write_id        uuid NOT NULL,                  -- of the writer that may complete the day; it is part of the names
+    started_at      timestamptz NOT NULL DEFAULT db_now(),
+    written_at      timestamptz,
+    dropped_at      timestamptz,
+    restored_until  timestamptz,                    -- then the partition is dropped again
+    error           text,                           -- why the last attempt failed
+    PRIMARY KEY (parent, day),
+    CHECK ((state = 'writing') = (written_at IS NULL)),
+    CHECK (state <> 'dropped' OR dropped_at IS NOT NULL),
+    CHECK ((state = 'restored') = (restored_until IS NOT NULL))
+);
+
+-- The files of a day: each has rows of one tenant and one table.
+CREATE TABLE archives (
+    name        text COLLATE "C" PRIMARY KEY,       -- in the archive store
+    parent      text COLLATE "C" NOT NULL,
+    day         date NOT NULL,
+    tenant_id   int NOT NULL,
+    content     text COLLATE "C" NOT NULL CHECK (content IN ('history', 'attempts', 'log_chunks')),
+    rows        bigint NOT NULL CHECK (rows > 0),
+    bytes       bigint NOT NULL CHECK (bytes > 0),
+    sha256      bytea NOT NULL,
+    first_id    uuid NOT NULL,                      -- the lowest and the highest execution
+    last_id     uuid NOT NULL,
+    jobs        bytea,                              -- Bloom filter of the jobs in a file of history
+    is_only_copy boolean NOT NULL DEFAULT false,    -- the partition of the day is gone
+    FOREIGN KEY (parent, day) REFERENCES archive_days ON DELETE CASCADE
+);
+CREATE INDEX archives_of_tenant ON archives (tenant_id, content, last_id) WHERE is_only_copy;
+CREATE INDEX archives_of_day ON archives (parent, day);
+
+-- Microseconds since 1970, as archives store instants; infinity is the largest number.
+CREATE FUNCTION epoch_us(at timestamptz) RETURNS bigint LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+    SELECT CASE WHEN at IS NULL THEN NULL WHEN isfinite(at) THEN (extract(epoch FROM at) * 1000000)::bigint
+                ELSE 9223372036854775807 END
+$$;
+CREATE FUNCTION instant_of_us(us bigint) RETURNS timestamptz LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+    SELECT CASE WHEN us IS NULL THEN NULL WHEN us = 9223372036854775807 THEN 'infinity'::timestamptz
+                ELSE '1970-01-01 00:00+00'::timestamptz + us * interval '1 microsecond' END
+$$;
+
+-- Drops the partition of a day if every row of it is in the archive; with it the attempts of its executions. Returns
+-- `dropped`, or why not: `outdated` (another writer has the day), `changed` (other rows than the archive has), `absent`.
+CREATE FUNCTION drop_archived(parent text, day date, writer uuid) RETURNS text LANGUAGE plpgsql
+    SECURITY DEFINER SET search_path = mainspring, pg_temp SET lock_timeout = '2s' AS $$
+DECLARE
+    part text := parent || to_char(day, '_YYYYMMDD');
+    differs boolean;
+BEGIN
+    IF parent IS NULL OR parent NOT IN ('history', 'log_chunks') OR day IS NULL THEN
+        RAISE EXCEPTION 'parent must be history or log_chunks';
+    END IF;
+    PERFORM FROM archive_days d
+    WHERE d.parent = drop_archived.parent AND d.day = drop_archived.day AND d.write_id = writer
+      AND (d.state = 'written' OR d.state = 'restored' AND d.restored_until < db_now())
+    FOR UPDATE;
+    IF NOT FOUND THEN
+        RETURN 'outdated';
+    ELSIF to_regclass(part) IS NULL THEN
+        RETURN 'absent';
+    END IF;
+    EXECUTE format('LOCK TABLE %I IN SHARE ROW EXCLUSIVE MODE', part);
+    EXECUTE format(
+        'SELECT EXISTS (SELECT FROM (SELECT tenant_id, count(*) AS n FROM %I GROUP BY tenant_id) p
+                        FULL JOIN (SELECT tenant_id, sum(rows) AS n FROM archives a
+                                   WHERE a.parent = $1 AND a.content = $1 AND a.day = $2 GROUP BY tenant_id) a
+                        USING (tenant_id) JOIN tenants t USING (tenant_id)
+                        WHERE t.deleted_at IS NULL AND p.n IS DISTINCT FROM a.n)', part)
+        INTO differs USING parent, day;
+    IF differs THEN
+        RETURN 'changed';
+    END IF;
+    IF parent = 'history' THEN
+        EXECUTE format('DELETE FROM attempts a USING %I h WHERE a.execution_id = h.execution_id', part);
+    END IF;
+    EXECUTE format('DROP TABLE %I', part);
+    UPDATE archives f SET is_only_copy = true WHERE f.parent = drop_archived.parent AND f.day = drop_archived.day;
+    UPDATE archive_days d SET state = 'dropped', dropped_at = db_now(), restored_until = NULL, error = NULL
+    WHERE d.parent = drop_archived.parent AND d.day = drop_archived.day;
+    RETURN 'dropped';
+END $$;
+REVOKE ALL ON FUNCTION drop_archived(text, date, uuid) FROM PUBLIC;
+
+-- The restore of a day, by the owner of the schema in one transaction: a table for the rows of files, as text; the partition,
+-- which is attached when it is complete; the rows.
+CREATE FUNCTION create_restored_rows(columns text[]) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    DROP TABLE IF EXISTS restored_rows;
+    EXECUTE 'CREATE TEMP TABLE restored_rows ('
+        || (SELECT string_agg(format('%I text', name), ', ' ORDER BY place) FROM unnest(columns) WITH ORDINALITY u (name, place))
+        || ') ON COMMIT DROP';
+END $$;
+
+CREATE FUNCTION create_restored_partition(parent text, day date) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    part text := parent || to_char(day, '_YYYYMMDD');
+BEGIN
+    EXECUTE format('CREATE TABLE %I (LIKE %I INCLUDING ALL)', part, parent);
+    EXECUTE format('CREATE TRIGGER never_truncated BEFORE TRUNCATE ON %I EXECUTE FUNCTION refuse_change()', part);
+    EXECUTE format('ALTER TABLE %I ENABLE ROW LEVEL SECURITY', part);
+END $$;
+
+CREATE FUNCTION restore_rows(content text, day date) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    part text := content || to_char(day, '_YYYYMMDD');
+BEGIN
+    CASE content
+    WHEN 'attempts' THEN
+        INSERT INTO attempts (execution_id, attempt, tenant_id, session_id, outcome, exit_code, error, started_at, ended_at,
+                              due_at, queued_at, duration_ms)
+        SELECT execution_id::uuid, attempt::smallint, tenant_id::int, session_id::uuid, outcome, exit_code::int, error,
+               instant_of_us(started_at::bigint), instant_of_us(ended_at::bigint), instant_of_us(due_at::bigint),
+               instant_of_us(queued_at::bigint), duration_ms::int
+        FROM restored_rows ON CONFLICT DO NOTHING;
+    WHEN 'history' THEN
+        EXECUTE format('
+            INSERT INTO %I (execution_id, job_id, tenant_id, version, exit_code, duration_ms, fires, priority, attempt, state,
+                            trigger, queue, fire_at, due_at, queued_at, started_at, finished_at, session_id, reason, error,
+                            result, params, created_by, backfill_id)
+            SELECT execution_id::uuid, job_id::uuid, tenant_id::int, version::int, exit_code::int, duration_ms::int, fires::int,
+                   priority::smallint, attempt::smallint, state, trigger, queue, instant_of_us(fire_at::bigint),
+                   instant_of_us(due_at::bigint), instant_of_us(queued_at::bigint), instant_of_us(started_at::bigint),
+                   instant_of_us(finished_at::bigint), session_id::uuid, reason, error, result::jsonb, params::jsonb,
+                   created_by, backfill_id::uuid
+            FROM restored_rows', part);
+    WHEN 'log_chunks' THEN
+        EXECUTE format('
+            INSERT INTO %I (execution_id, attempt, seq, tenant_id, stream, data, started_at, received_at)
+            SELECT execution_id::uuid, attempt::smallint, seq::int, tenant_id::int, stream, decode(data, ''hex''),
+                   instant_of_us(started_at::bigint), instant_of_us(received_at::bigint)
+            FROM restored_rows', part);
+    END CASE;
+END $$;
+
+CREATE FUNCTION attach_restored_partition(parent text, day date, keep_s float8) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    part text := parent || to_char(day, '_YYYYMMDD');
+BEGIN
+    EXECUTE format('ALTER TABLE %I ATTACH PARTITION %I FOR VALUES FROM (%L) TO (%L)',
+                   parent, part, day::text || ' 00:00+00', (day + 1)::text || ' 00:00+00');
+    UPDATE archives f SET is_only_copy = false WHERE f.parent = attach_restored_partition.parent
+        AND f.day = attach_restored_partition.day;
+    UPDATE archive_days d SET state = 'restored', restored_until = db_now() + make_interval(secs => keep_s)
+    WHERE d.parent = attach_restored_partition.parent AND d.day = attach_restored_partition.day AND d.state = 'dropped';
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'the day is not archived only';
+    END IF;
+END $$;
+REVOKE ALL ON FUNCTION create_restored_rows(text[]), create_restored_partition(text, date), restore_rows(text, date),
+    attach_restored_partition(text, date, float8) FROM PUBLIC;
+
+-- Examines the next `most` executions of a day that has expired for a tenant, deletes those of the tenant, and moves its
+-- progress; returns how many were deleted, or null if no day has expired. Servers may not delete history themselves; this
+-- runs as the owner, and only what the tenant's own retention says can go.
+CREATE FUNCTION forget_history(tenant int, most int) RETURNS int LANGUAGE plpgsql
+    SECURITY DEFINER SET search_path = mainspring, pg_temp AS $$
+DECLARE
+    progress tenant_retention%ROWTYPE;
+    expired date;
+    part text;
+    last uuid;
+    deleted int;
+BEGIN
+    IF most IS NULL OR most NOT BETWEEN 1 AND 100000 THEN
+        RAISE EXCEPTION 'most must be 1 to 100000';
+    END IF;
+    SELECT ((db_now() - make_interval(secs => t.keep_history_s)) AT TIME ZONE 'UTC')::date INTO expired
+    FROM tenants t WHERE t.tenant_id = forget_history.tenant AND t.keep_history_s IS NOT NULL;
+    IF expired IS NULL THEN
+        RETURN NULL;
+    END IF;
+    -- The oldest day that is stored; without one, there is nothing to delete.
+    INSERT INTO tenant_retention (tenant_id, day)
+    SELECT forget_history.tenant, min(to_date(right(c.relname, 8), 'YYYYMMDD'))
+    FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
+    WHERE i.inhparent = 'history'::regclass AND c.relname ~ '^history_[0-9]{8}$'
+    HAVING count(*) > 0
+    ON CONFLICT (tenant_id) DO NOTHING;
+    SELECT * INTO progress FROM tenant_retention r WHERE r.tenant_id = forget_history.tenant FOR UPDATE;
+    IF progress.day IS NULL OR progress.day >= expired THEN
+        RETURN NULL;
+    END IF;
+    part := 'history_' || to_char(progress.day, 'YYYYMMDD');
+    IF to_regclass(part) IS NULL THEN
+        UPDATE tenant_retention r SET day = progress.day + 1, execution_id = DEFAULT
+        WHERE r.tenant_id = forget_history.tenant;
+        RETURN 0;
+    END IF;
+    -- A bounded number of rows is read, whichever tenant they belong to: no statement scans a day.
+    EXECUTE format($delete$
+        WITH next AS MATERIALIZED (
+            SELECT execution_id, finished_at, tenant_id FROM %1$I WHERE execution_id > $1 ORDER BY execution_id LIMIT $2
+        ), gone AS (
+            DELETE FROM %1$I h USING next n
+            WHERE n.tenant_id = $3 AND h.execution_id = n.execution_id AND h.finished_at = n.finished_at
+            RETURNING h.execution_id
+        ), without_attempts AS (
+            DELETE FROM attempts a USING gone g WHERE a.execution_id = g.execution_id
+        )
+        SELECT (SELECT execution_id FROM next ORDER BY execution_id DESC LIMIT 1), (SELECT count(*) FROM gone)
+        $delete$, part) INTO last, deleted USING progress.execution_id, most, forget_history.tenant;
+    IF last IS NULL THEN
+        UPDATE tenant_retention r SET day = progress.day + 1, execution_id = DEFAULT
+        WHERE r.tenant_id = forget_history.tenant;
+    ELSE
+        UPDATE tenant_retention r SET execution_id = last WHERE r.tenant_id = forget_history.tenant;
+    END IF;
+    RETURN deleted;
+END $$;
 
 -- Transactional submissions ---------------------------------------------------------------------------
 
@@ -1443,7 +1819,7 @@ CREATE TABLE triggers (
     trigger_id        uuid PRIMARY KEY,
     tenant_id         int NOT NULL REFERENCES tenants,
     name              text COLLATE "C" NOT NULL,
-    kind              text NOT NULL CHECK (kind IN ('webhook', 'completion', 'files')),
+    kind              text NOT NULL CHECK (kind IN ('webhook', 'completion', 'files', 'topic')),
     job               text COLLATE "C" NOT NULL,        -- the job or workflow that it starts
     after_job         text COLLATE "C",                 -- of a completion: the job or workflow that ends
     outcomes          text[] NOT NULL DEFAULT '{}',     -- of a completion: the states that count
@@ -1500,6 +1876,7 @@ CREATE TABLE trigger_watches (
     looked_at     timestamptz,                            -- the last look that could read the place
     error         text,                                   -- why the place, or a part of it, cannot be read
     error_at      timestamptz,                            -- since when
+    lag           bigint,                                 -- of a topic: messages that are not decided yet
     CHECK ((error IS NULL) = (error_at IS NULL))
 ) WITH (fillfactor = 70);
 CREATE INDEX trigger_watches_due ON trigger_watches (next_look_at);
@@ -1518,6 +1895,18 @@ CREATE TABLE trigger_files (
     PRIMARY KEY (trigger_id, path)
 ) WITH (fillfactor = 80);
 CREATE INDEX trigger_files_last_seen ON trigger_files (last_seen_at);
+
+-- How far a trigger has read each partition of its topic. Written with the executions that the messages start, so that no
+-- message starts two. `topic_key` identifies the topic: a topic that was created again begins at offset 0.
+CREATE TABLE trigger_positions (
+    trigger_id    uuid NOT NULL REFERENCES triggers ON DELETE CASCADE,
+    topic_key     text COLLATE "C" NOT NULL,
+    part          int NOT NULL,
+    tenant_id     int NOT NULL,
+    next_offset   bigint NOT NULL,
+    moved_at      timestamptz NOT NULL DEFAULT db_now(),
+    PRIMARY KEY (trigger_id, topic_key, part)
+) WITH (fillfactor = 70);
 
 -- Executions that a trigger has started, as long as the history has them. The trigger may be deleted meanwhile.
 CREATE TABLE trigger_starts (
@@ -1558,7 +1947,8 @@ LANGUAGE sql IMMUTABLE AS $$
             THEN '{SELECT,INSERT}'
         WHEN relation = 'attempts' THEN CASE kind WHEN 'server' THEN '{SELECT,INSERT,DELETE}' ELSE '{SELECT,INSERT}' END
         WHEN kind = 'server' THEN '{SELECT,INSERT,UPDATE,DELETE}'
-        WHEN relation IN ('tenants', 'schedulers', 'measurements', 'holds', 'queue_sample_times') THEN '{SELECT}'
+        WHEN relation IN ('tenants', 'schedulers', 'measurements', 'holds', 'queue_sample_times', 'rollup_progress',
+                          'archives') THEN '{SELECT}'
         WHEN relation = 'schedules' THEN '{SELECT,INSERT}'
         WHEN relation = 'shards' THEN '{SELECT}'  -- and columns, see below
         WHEN has_tenant THEN '{SELECT,INSERT,UPDATE,DELETE}'
@@ -1637,7 +2027,8 @@ BEGIN
     END IF;
     EXECUTE format('GRANT USAGE ON SCHEMA mainspring TO %I', grant_role.role);
     IF grant_role.kind = 'server' THEN
-        EXECUTE format('GRANT EXECUTE ON FUNCTION make_partitions(int), drop_partition(text, date) TO %I', grant_role.role);
+        EXECUTE format('GRANT EXECUTE ON FUNCTION make_partitions(int), drop_partition(text, date),
+                        drop_archived(text, date, uuid) TO %I', grant_role.role);
     END IF;
 END $$;
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
 from uuid import UUID
 
 from mainspring.clock import instant, millis
 from mainspring.domain.filter import DELETED, ExecutionFilter, JobFilter
+from mainspring.domain.statistics import merged, percentile
 from mainspring.store.db import Connection
-from mainspring.store.jobs import JobRow, job_row, name_range
+from mainspring.store.jobs import AHEAD, JobRow, job_row, name_range
 from mainspring.store.queries import q
 
 SCAN_LIMIT = 20_000
@@ -134,16 +136,29 @@ async def jobs_by_id(connection: Connection, *, tenant: int, job_ids: Sequence[U
     return [job_row(r) for r in await connection.fetch(q("jobs_by_id"), list(job_ids), tenant)]
 
 
-async def failing_jobs(connection: Connection, *, tenant: int, since: datetime, most: int) -> list[UUID]:
+async def failing_jobs(connection: Connection, *, tenant: int, since: datetime, now: datetime, most: int) -> list[UUID]:
     """Jobs whose latest ended execution failed since an instant, the newest failure first."""
-    rows = await connection.fetch(q("failing_jobs"), tenant, FAILURES_SCANNED, since, most)
+    rows = await connection.fetch(q("failing_jobs"), tenant, FAILURES_SCANNED, since, most, now + AHEAD)
     return [r["job_id"] for r in rows]
 
 
-async def overdue_jobs(connection: Connection, *, tenant: int, after_s: float, most: int) -> list[UUID]:
-    """Jobs with an execution that has been queued for longer than `after_s`."""
-    after = timedelta(seconds=after_s)
-    return [r["job_id"] for r in await connection.fetch(q("overdue_jobs"), tenant, after, QUEUED_SCANNED, most)]
+@dataclass(frozen=True, slots=True)
+class OverdueJob:
+    """A job with an execution that waits in a queue, and has never started. The first such one of the job in a line."""
+
+    job_id: UUID
+    job: str
+    execution_id: UUID
+    due_at: datetime
+    trigger: str
+    line_id: int
+    queue: str
+
+
+async def overdue_jobs(connection: Connection, *, tenant: int, after: timedelta, most: int) -> list[OverdueJob]:
+    """Jobs with an execution that has been due for longer than `after`, the longest wait first."""
+    rows = await connection.fetch(q("overdue_jobs"), tenant, after, QUEUED_SCANNED, most)
+    return [OverdueJob(*r.values()) for r in rows]
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,10 +176,24 @@ class JobStats:
 async def job_stats(
     connection: Connection, *, tenant: int, job_ids: Sequence[UUID], since: datetime, each: int
 ) -> dict[UUID, JobStats]:
-    """Statistics of the latest `each` executions of each job since an instant."""
+    """Statistics of each job since an instant, from hourly rollups and at most the latest `each` other executions.
+
+    Percentiles are exact if no rollup was needed.
+    """
     lowest = UUID(int=millis(since) << 80)
-    rows = await connection.fetch(q("job_stats"), tenant, list(job_ids), lowest, since, each)
-    return {r["job_id"]: JobStats(r["ended"], r["succeeded"], r["skipped"], *(r["ms"] or ())) for r in rows}
+    found = await connection.fetch(q("job_stats"), tenant, list(job_ids), lowest, since, each)
+    by_job: dict[UUID, list[Any]] = {}
+    for row in found:
+        by_job.setdefault(row["job_id"], []).append(row)
+    return {job_id: _stats_of(rows) for job_id, rows in by_job.items()}
+
+
+def _stats_of(rows: Sequence[Any]) -> JobStats:
+    succeeded, failed, skipped = (sum(row[name] for row in rows) for name in ("succeeded", "failed", "skipped"))
+    if len(rows) == 1:
+        return JobStats(succeeded + failed, succeeded, skipped, *(rows[0]["ms"] or ()))
+    counts = merged((row["buckets"], row["counts"]) for row in rows if row["buckets"])
+    return JobStats(succeeded + failed, succeeded, skipped, *(percentile(counts, share) for share in (0.5, 0.95, 0.99)))
 
 
 def _since(wanted: ExecutionFilter) -> UUID:

@@ -31,6 +31,7 @@ class Orphan:
     session_id: UUID
     worker: str
     session_state: str
+    spot: bool  # it ran on a machine that may be taken away
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +139,7 @@ class RunningExecution:
     cancelling: bool
     old: bool
     leaving: bool = False
+    disclaims: bool = False
 
 
 async def running_of_sessions(
@@ -237,6 +239,11 @@ async def session_proof(connection: Connection, *, tenant: int, session_id: UUID
     """What a session's messages must prove, also after its end; None if the tenant has no such session."""
     row = await connection.fetchrow(q("session_proof"), session_id, tenant)
     return None if row is None else SessionProof(*row.values())
+
+
+async def session_keys(connection: Connection, *, session_ids: Sequence[UUID]) -> dict[UUID, bytes]:
+    """The digests of the keys of sessions, ended or not. Over all tenants: signed records name their session only."""
+    return {r["session_id"]: r["key_digest"] for r in await connection.fetch(q("session_keys"), session_ids)}
 
 
 async def session_cancels(connection: Connection, *, tenant: int, session_id: UUID) -> list[UUID]:

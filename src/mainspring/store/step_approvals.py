@@ -19,3 +19,7 @@ async def insert_approval(
 
 async def list_approvals(connection: Connection, *, tenant: int, ref: StepRef) -> list[str]:
     return [r["approved_by"] for r in await connection.fetch(q("list_approvals"), ref.run_id, tenant, ref.step)]
+
+
+async def has_approved(connection: Connection, *, tenant: int, ref: StepRef, approver_id: UUID) -> bool:
+    return bool(await connection.fetchval(q("has_approved"), ref.run_id, tenant, ref.step, approver_id))

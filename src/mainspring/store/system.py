@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from mainspring.domain.engines import EngineState, engine_states
 from mainspring.store.db import Connection
 from mainspring.store.queries import q
 
@@ -54,6 +55,11 @@ async def table_sizes(connection: Connection, *, limit: int) -> list[TableSize]:
 
 async def process_figures(connection: Connection) -> list[ProcessFigures]:
     return [ProcessFigures(*r.values()) for r in await connection.fetch(q("process_figures"))]
+
+
+async def engines(connection: Connection) -> list[EngineState]:
+    """The engines of all processes, as measured in the last minute."""
+    return list(engine_states((p.name, p.figures) for p in await process_figures(connection)))
 
 
 @dataclass(frozen=True, slots=True)

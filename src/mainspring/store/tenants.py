@@ -30,6 +30,7 @@ class TenantRow:
     min_interval_s: float | None
     end_required: bool
     output_per_day: int | None
+    keep_history_s: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +71,16 @@ async def lock_tenant(connection: Connection, *, tenant: int) -> TenantRow:
     return _row(await connection.fetchrow(q("lock_tenant_row"), tenant))
 
 
+async def share_tenant(connection: Connection, *, tenant: int) -> bool:
+    """Whether a tenant is suspended; a suspension waits for the end of the transaction, other shares do not."""
+    return bool(await connection.fetchval(q("share_tenant"), tenant))
+
+
+async def limits_queue(connection: Connection, *, tenant: int) -> bool:
+    """Whether a tenant has a quota of executions that have not started."""
+    return bool(await connection.fetchval(q("limits_queue"), tenant))
+
+
 async def tenant_quotas(connection: Connection, *, tenant: int) -> DefinitionQuotas:
     row = await connection.fetchrow(q("tenant_quotas"), tenant)
     assert row is not None, "a token has a tenant"
@@ -89,6 +100,7 @@ async def update_tenant(connection: Connection, row: TenantRow) -> None:
         row.min_interval_s,
         row.end_required,
         row.output_per_day,
+        row.keep_history_s,
     )
     hint(connection, ports.SETTINGS, str(row.tenant_id))
 

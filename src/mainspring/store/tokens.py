@@ -33,6 +33,8 @@ class Token:
     suspended: bool = False  # its tenant
     queue_is_limited: bool = False  # by a quota of its tenant
     is_identity: bool = False  # stands for the JWTs and sessions of a user that an issuer knows; it has no secret
+    groups: tuple[str, ...] = ()  # of its user
+    delegated_by: UUID | None = None
 
     @property
     def actor_id(self) -> UUID:
@@ -52,6 +54,7 @@ class NewToken:
     schedule_quota: int | None = None
     grants: WorkerGrants | None = None
     created_by: str | None = None
+    delegated_by: UUID | None = None
 
 
 async def insert_token(connection: Connection, new: NewToken, *, tenant: int, token_id: UUID, digest: bytes) -> None:
@@ -71,6 +74,7 @@ async def insert_token(connection: Connection, new: NewToken, *, tenant: int, to
         new.principal_id,
         new.role,
         new.created_by,
+        new.delegated_by,
     )
 
 
@@ -85,10 +89,10 @@ async def use_token(connection: Connection, *, token_id: UUID) -> None:
     await connection.execute(q("use_token"), token_id)
 
 
-async def users_of_tokens(connection: Connection, *, tenant: int, short_ids: Sequence[str]) -> list[UUID]:
-    """The users whose tokens have ids that begin with these digits."""
-    rows = await connection.fetch(q("users_of_tokens"), tenant, list(short_ids))
-    return [r["principal_id"] for r in rows]
+async def persons_of_tokens(connection: Connection, *, tenant: int, short_ids: Sequence[str]) -> list[UUID]:
+    """The persons behind tokens whose ids begin with these digits: who delegated one, its user, or itself."""
+    rows = await connection.fetch(q("persons_of_tokens"), tenant, list(short_ids))
+    return [r["person_id"] for r in rows]
 
 
 def token_of(row: Any) -> Token:
@@ -108,6 +112,8 @@ def token_of(row: Any) -> Token:
         suspended=row["suspended"],
         queue_is_limited=row["queue_is_limited"],
         is_identity=_is_identity(row),
+        groups=tuple(row["groups"] or ()),
+        delegated_by=row["delegated_by"],
     )
 
 
@@ -186,6 +192,12 @@ class TokenLine:
     replaced_by: UUID | None = None
     schedule_quota: int | None = None
     is_identity: bool = False  # stands for the JWTs and sessions of a user that an issuer knows; it has no secret
+    delegated_by: UUID | None = None
+
+    @property
+    def person_id(self) -> UUID:
+        """Who is behind the token: who delegated it, its user, or itself."""
+        return self.delegated_by or self.principal_id or self.token_id
 
 
 async def list_tokens(
@@ -225,6 +237,7 @@ def _line(row: Any) -> TokenLine:
         replaced_by=row["replaced_by"],
         schedule_quota=row["schedule_quota"],
         is_identity=_is_identity(row),
+        delegated_by=row["delegated_by"],
     )
 
 

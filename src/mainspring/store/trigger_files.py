@@ -93,10 +93,15 @@ async def lock_file(
 
     False: the file is decided, or the trigger was edited, paused or deleted.
     """
-    if await connection.fetchrow(q("hold_trigger"), trigger_id, tenant, trigger_version) is None:
+    if not await hold_trigger(connection, tenant=tenant, trigger_id=trigger_id, trigger_version=trigger_version):
         return False
     row = await connection.fetchrow(q("lock_file"), trigger_id, tenant, path, version, trigger_version)
     return row is not None
+
+
+async def hold_trigger(connection: Connection, *, tenant: int, trigger_id: UUID, trigger_version: int) -> bool:
+    """Keep a trigger as it is until the end of the transaction; False: it was edited, paused or deleted."""
+    return await connection.fetchrow(q("hold_trigger"), trigger_id, tenant, trigger_version) is not None
 
 
 async def decide_file(

@@ -35,12 +35,13 @@ class DeliveryRow:
 
 @dataclass(frozen=True, slots=True)
 class WatchState:
-    """The last look of a trigger that watches files; `error` is what it could not read."""
+    """The last look of a trigger that watches files or reads a topic; `error` is what it could not read."""
 
     looked_at: datetime | None
     next_look_at: datetime
     error: str | None
     error_at: datetime | None
+    lag: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +75,9 @@ async def insert_trigger(
     by: str,
     most: int,
     most_files: int,
+    most_topics: int,
 ) -> bool:
-    """Insert a trigger; False if the tenant has `most` already, or `most_files` that watch files."""
+    """Insert a trigger; False if the tenant has `most` already, or `most_files` or `most_topics` of these kinds."""
     row = await connection.fetchrow(
         q("insert_trigger"),
         trigger_id,
@@ -87,6 +89,7 @@ async def insert_trigger(
         most,
         by,
         most_files,
+        most_topics,
     )
     hint(connection, ports.TRIGGERS, ports.EDIT)
     return row is not None
@@ -254,7 +257,7 @@ def trigger_row(r: Any, *, delivery: bool = True) -> TriggerRow:
 
 
 def _watch(r: Any) -> WatchState:
-    return WatchState(r["looked_at"], r["next_look_at"], r["watch_error"], r["watch_error_at"])
+    return WatchState(r["looked_at"], r["next_look_at"], r["watch_error"], r["watch_error_at"], r["lag"])
 
 
 def _delivery(r: Any) -> DeliveryRow:

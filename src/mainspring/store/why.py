@@ -36,6 +36,8 @@ class PendingRow:
     demand: Demand
     now: datetime
     needs_by_at: datetime | None = None
+    fire_at: datetime | None = None
+    window: str | None = None  # of a flexible job
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +81,8 @@ async def pending_execution(connection: Connection, *, tenant: int, execution_id
         Demand() if r["demand"] is None else read_demand(r["demand"]),
         r["now"],
         r["needs_by_at"],
+        r["fire_at"],
+        r["flexible"],
     )
 
 

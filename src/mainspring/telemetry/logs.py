@@ -15,6 +15,13 @@ def _escaped(_: object, __: str, event: structlog.typing.EventDict) -> structlog
     return {name: repr(v) if isinstance(v, str) and not v.isprintable() else v for name, v in event.items()}
 
 
+def _traced(_: object, __: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+    """Add the trace of an execution, whose id is the one of the execution."""
+    if (execution := event.get("execution")) is not None:
+        event["trace_id"] = str(execution).replace("-", "")
+    return event
+
+
 def configure(level: str) -> None:
     terminal = sys.stderr.isatty()
     render: structlog.typing.Processor = structlog.processors.JSONRenderer()
@@ -25,6 +32,7 @@ def configure(level: str) -> None:
         processors=[
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
+            _traced,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.StackInfoRenderer(),
             *([_escaped] if terminal else [structlog.processors.format_exc_info]),

@@ -55,7 +55,33 @@ TRIGGER_LOOKS = Counter(
     "mainspring_trigger_looks", "Looks of triggers for files, by whether the place could be read", ["outcome"]
 )
 CLOCK_SKEW = Gauge("mainspring_clock_skew_seconds", "Clock of this machine minus that of the database")
+REPLICA_LAG = Gauge("mainspring_replica_lag_seconds", "How far the read replica of an API process is behind")
+READS = Counter(
+    "mainspring_reads", "Reads that a replica may answer, by who answered; retried: it failed, then primary", ["target"]
+)
 ENGINE_UP = Gauge("mainspring_engine_up", "Whether an optional engine is connected, by its role", ["role", "engine"])
+ENGINE_LAG = Gauge(
+    "mainspring_engine_lag", "Records of an optional engine that are not processed yet", ["role", "engine"]
+)
+QUEUE_RECORDS = Counter(
+    "mainspring_queue_records",
+    "Ready executions in the queue engine: published, received, claimed; refused: already claimed; dropped: no room;"
+    " unreadable",
+    ["outcome"],
+)
+EVENTS_RELAYED = Counter(
+    "mainspring_relayed_events",
+    "Events that left the outbox for the event stream (relayed), or were dropped",
+    ["outcome"],
+)
+EVENTS_WAITING = Gauge("mainspring_waiting_events", "Events that wait for the event stream, as the leader sees them")
+EVENTS_WAITING_S = Gauge("mainspring_waiting_events_seconds", "Age of the oldest event that waits for the event stream")
+STREAMED_RESULTS = Counter(
+    "mainspring_streamed_results",
+    "Results in the result stream by outcome (appended, settled, duplicate, failed), and records that were discarded"
+    " (unsigned, unreadable)",
+    ["outcome"],
+)
 RUNS_FINISHED = Counter("mainspring_runs_finished", "Finished workflow runs", ["state"])
 RUNS_IN_TIME = Counter(
     "mainspring_runs_in_time", "Finished workflow runs with an SLA, by whether they met it", ["kept"]
@@ -64,11 +90,17 @@ PREEMPTIONS = Counter("mainspring_preemptions", "Attempts preempted for more urg
 RUN_SLA_RATIO = Gauge("mainspring_run_sla_ratio", "Share of the last day's runs with an SLA that met it", ["workflow"])
 READ_CACHE = Counter(
     "mainspring_read_cache_requests",
-    "Status reads by what was read (job, execution, list) and whether the cache had it (hit, miss)",
+    "Status reads by what was read (job, execution, list) and where it was found: in the cache of this process (hit), "
+    "in the shared cache (shared), or in the database (miss)",
     ["kind", "result"],
 )
 OUTPUT_BYTES = Counter("mainspring_output_bytes", "Bytes of output that were stored")
 OUTPUT_CUT = Counter("mainspring_output_cut", "Attempts whose output was cut because a quota of the tenant is used up")
+ARCHIVED_ROWS = Counter("mainspring_archived_rows", "Rows moved to the archive", ["table"])
+ARCHIVED_BYTES = Counter("mainspring_archived_bytes", "Bytes of files written to the archive", ["table"])
+ARCHIVE_LAG = Gauge(
+    "mainspring_archive_lag_days", "Days that are old enough for the archive and not archived yet", ["table"]
+)
 RESCUED = Counter("mainspring_executions_rescued", "Executions rescued from lost sessions")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import heapq
 from collections.abc import Sequence
 from contextlib import suppress
@@ -11,6 +10,7 @@ from datetime import datetime
 from uuid import UUID
 
 from mainspring import wire
+from mainspring.calculation import calculated
 from mainspring.clock import instant, millis
 from mainspring.domain.schedule.blackouts import MAX_BLACKOUTS, Scope
 from mainspring.domain.schedule.budget import BATCH_STEPS, FIRE_STEPS, TooCostly, steps
@@ -38,6 +38,7 @@ class AgendaFire:
     at: datetime
     job_id: UUID
     job: str
+    queue: str
     blackout: wire.Blackout | None
 
     @property
@@ -85,14 +86,14 @@ async def agenda(
     end_ms = begin_ms + DAY_HOURS * HOUR_MS if end is None else millis(end)
     single = [_Fire(millis(at), job_id, name, queue) for at, job_id, name, queue in once]
     # Hundreds of schedules take tens of milliseconds, too long for the event loop that claims and settles.
-    found, often = await asyncio.to_thread(_fires, rows[:MAX_JOBS], begin_ms, end_ms, frequent)
+    found, often = await calculated(_fires, rows[:MAX_JOBS], begin_ms, end_ms, frequent)
     single = [fire for fire in single if begin_ms <= fire.at_ms < end_ms]
     ordered = sorted([*found, *single], key=lambda fire: (fire.at_ms, fire.job))
-    held = await asyncio.to_thread(_held_back, ordered[:MAX_FIRES], windows, tenant)
-    near = await asyncio.to_thread(_near, windows, begin_ms, end_ms)
+    held = await calculated(_held_back, ordered[:MAX_FIRES], windows, tenant)
+    near = await calculated(_near, windows, begin_ms, end_ms)
     return Agenda(
         [
-            AgendaFire(instant(f.at_ms), f.job_id, f.job, None if by is None else as_blackout(by, now_ms))
+            AgendaFire(instant(f.at_ms), f.job_id, f.job, f.queue, None if by is None else as_blackout(by, now_ms))
             for f, by in zip(ordered, held, strict=False)
         ],
         len(often),

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 from uuid import UUID
 
 from mainspring import wire
 from mainspring.clock import instant
 from mainspring.domain.schedule.blackouts import MAX_BLACKOUTS
 from mainspring.store import alerts, attention, blackouts, charts, jobs, queues, why
-from mainspring.store.attention import LineHead, PausedJob
+from mainspring.store.attention import PausedJob
 from mainspring.store.db import Database, database_now_ms
-from mainspring.views import why_execution
 from mainspring.views.approval_messages import approval_messages
 from mainspring.views.blackouts import as_blackout
+from mainspring.views.lateness import LateJob, late_jobs, served_queues
 from mainspring.views.refs import parse_cursor
 from mainspring.views.runs import RunViews
 
@@ -23,14 +23,7 @@ FAILED = ("failed", "timed_out", "lost")
 MAX_FAILING_JOBS = 200
 MAX_LIVE_RUNS = 500
 MAX_SHOWN = 20
-MAX_EXPLAINED = 6
-"""Late executions whose reason is looked up."""
-LATE_AFTER = timedelta(seconds=10)
-"""A fire that has waited in a queue longer than this needs an explanation."""
-OWN_LIMITS = ("limit", "rate", "overlap", "making_room", "preempted", "queue_paused")
-"""Reasons to wait that an operator, or the job's own definition, has decided."""
-NO_WORKER_FITS = ("no_worker", "no_fit", "no_function", "min_isolation")
-"""Reasons that need an operator for any execution; a backlog of submissions is only late."""
+DEADLINE_RULES = ("finish_by_missed", "max_gap_missed")
 STREAK_KNOWN = 20
 """The latest executions of a job that are looked at."""
 
@@ -60,6 +53,8 @@ class PendingApproval:
     step: str
     message: str
     since_at: datetime
+    job_id: UUID
+    version: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,18 +63,6 @@ class UnservedQueue:
 
     queue: str
     oldest_at: datetime
-
-
-@dataclass(frozen=True, slots=True)
-class LateJob:
-    """A fire that should have started, and why it has not."""
-
-    job_id: UUID
-    job: str
-    execution_id: UUID
-    due_at: datetime
-    reason: str
-    code: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +81,30 @@ class Attention:
 
     @property
     def count(self) -> int:
-        """How many things need a person."""
-        return sum(map(len, (self.failing, self.approvals, self.alerts, self.unserved, self.late)))
+        """How many things need a person: a job counts once, and with its queue if that has no workers."""
+        return sum(map(len, (self.failing, self.approvals, self.other_alerts, self.unserved, self.late_alone)))
+
+    @property
+    def late_alone(self) -> list[LateJob]:
+        """Late jobs that do not fail as well, and that a worker could start."""
+        unserved = {queue.queue for queue in self.unserved}
+        failing = {job.job_id for job in self.failing}
+        return [job for job in self.late if job.queue not in unserved and job.job_id not in failing]
+
+    def late_job(self, job_id: UUID) -> LateJob | None:
+        return next((job for job in self.late if job.job_id == job_id), None)
+
+    @property
+    def other_alerts(self) -> list[wire.Alert]:
+        """Alerts that do not repeat what the row of a late job says."""
+        late = {job.job for job in self.late}
+        return [alert for alert in self.alerts if alert.rule not in DEADLINE_RULES or alert.key not in late]
+
+    def deadline_alerts(self, job: str) -> list[wire.Alert]:
+        return [alert for alert in self.alerts if alert.rule in DEADLINE_RULES and alert.key == job]
+
+    def late_in(self, queue: str) -> list[LateJob]:
+        return [job for job in self.late if job.queue == queue]
 
     @property
     def everything_until(self) -> datetime | None:
@@ -120,8 +125,7 @@ async def attention_now(database: Database, runs: RunViews, *, tenant: int, paus
         heads = await attention.line_heads(connection, tenant=tenant, limit=MAX_SHOWN)
         serving = await why.live_sessions(connection, tenant=tenant) if heads else []
     held = [b for b in (as_blackout(row, now_ms) for row in windows) if b.holds_until is not None]
-    served = {queue for worker in serving if worker.state == "active" for queue in worker.queues}
-    served |= {other for name in served if name in settings for other in settings[name].may_help}
+    served = served_queues(serving, settings)
     unserved: dict[str, UnservedQueue] = {}
     for head in heads:
         if head.queue not in served:
@@ -131,7 +135,7 @@ async def attention_now(database: Database, runs: RunViews, *, tenant: int, paus
         approvals=await pending_approvals(database, runs, tenant=tenant),
         alerts=firing,
         unserved=list(unserved.values()),
-        late=await _late(database, [h for h in heads if h.queue in served], tenant=tenant),
+        late=await late_jobs(database, tenant=tenant),
         blackouts=held,
         paused_jobs=stopped,
         paused_queues=[name for name, queue in settings.items() if queue.paused],
@@ -199,21 +203,9 @@ async def pending_approvals(database: Database, runs: RunViews, *, tenant: int) 
             assert cell.released_at is not None
             name = known.plan.steps[cell.step].name
             message = messages.get(cell.step, "")
-            found.append(PendingApproval(cell.run_id, row["name"], name, message, cell.released_at))
-    return found
-
-
-async def _late(database: Database, heads: Sequence[LineHead], *, tenant: int) -> list[LateJob]:
-    """Fires that wait longer than their jobs' own limits explain, with the first reason."""
-    async with database.connection() as connection:
-        now = instant(int(await database_now_ms(connection)))
-    late = [h for h in heads if h.attempt == 0 and now - h.due_at > LATE_AFTER]
-    found = []
-    for head in late[:MAX_EXPLAINED]:
-        reasons = (await why_execution.execution(database, head.execution_id, tenant=tenant)).reasons
-        reason = reasons[0] if reasons else None
-        if reason is None or reason.code in (*OWN_LIMITS, "running", "ended"):
-            continue
-        if head.trigger == "fire" or reason.code in NO_WORKER_FITS:
-            found.append(LateJob(head.job_id, head.job, head.execution_id, head.due_at, reason.message, reason.code))
+            found.append(
+                PendingApproval(
+                    cell.run_id, row["name"], name, message, cell.released_at, row["job_id"], row["version"]
+                )
+            )
     return found

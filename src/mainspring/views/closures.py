@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import date, timedelta
 
 from mainspring import wire
+from mainspring.calculation import calculated
 from mainspring.domain.schedule.blackouts import MAX_BLACKOUTS, Window
 from mainspring.domain.schedule.budget import REQUEST_STEPS, TooCostly, spend, steps
 from mainspring.domain.schedule.calendar import Blackout
@@ -54,7 +54,7 @@ async def closures(database: Database, begin_ms: int, end_ms: int, days: Sequenc
         rows = await blackouts.list_blackouts(connection, tenant=tenant, limit=MAX_BLACKOUTS)
         known = await calendars.list_calendars(connection, tenant=tenant, limit=MAX_CALENDARS)
     windows = [row.window for row in rows]
-    held = await asyncio.to_thread(_hours_of_all, windows, begin_ms, end_ms)
+    held = await calculated(_hours_of_all, windows, begin_ms, end_ms)
     found = [BlackoutHours(as_blackout(row, now_ms), hours) for row, hours in zip(rows, held, strict=True) if hours]
     return Closures(found, closed_days(known, days))
 

@@ -67,17 +67,24 @@ async def past_day(database: Database, day: date, *, tenant: int, hidden: Collec
 def planned(loads: ScheduleLoads, begin_ms: int, hours: int) -> list[int]:
     """Fires due in each of the next hours. CPU-bound: run it in a thread."""
     due = [0.0] * hours
-    end_ms = begin_ms + hours * HOUR_MS
     with steps(BATCH_STEPS):
-        for load, weight in _counted(loads.loads):
+        for load, weight in counted(loads.loads):
             with suppress(TooCostly), steps(REQUEST_STEPS):
-                fire = load.schedule.next_after(begin_ms - 1)
-                while fire is not None and fire < end_ms:
-                    number = (fire - begin_ms) // HOUR_MS
-                    hour_end_ms = begin_ms + (number + 1) * HOUR_MS - 1
-                    due[number] += weight * load.jobs * load.schedule.count_between(fire - 1, hour_end_ms)
-                    fire = load.schedule.next_after(hour_end_ms)
+                for number, count in enumerate(due_by_hour(load, begin_ms, hours)):
+                    due[number] += weight * count
     return [round(n) for n in due]
+
+
+def due_by_hour(load: ScheduleLoad, begin_ms: int, hours: int) -> list[int]:
+    """Fires of one schedule, for all its jobs, in each of the next hours."""
+    due = [0] * hours
+    fire = load.schedule.next_after(begin_ms - 1)
+    while fire is not None and fire < begin_ms + hours * HOUR_MS:
+        number = (fire - begin_ms) // HOUR_MS
+        hour_end_ms = begin_ms + (number + 1) * HOUR_MS - 1
+        due[number] = load.jobs * load.schedule.count_between(fire - 1, hour_end_ms)
+        fire = load.schedule.next_after(hour_end_ms)
+    return due
 
 
 def is_counted(loads: ScheduleLoads) -> bool:
@@ -85,7 +92,7 @@ def is_counted(loads: ScheduleLoads) -> bool:
     return loads.complete and len(loads.loads) <= COUNTED_SCHEDULES
 
 
-def _counted(loads: Sequence[ScheduleLoad]) -> Iterable[tuple[ScheduleLoad, float]]:
+def counted(loads: Sequence[ScheduleLoad]) -> Iterable[tuple[ScheduleLoad, float]]:
     """The counted loads with their weights. The sample is stable, so that charts do not flicker."""
     if len(loads) <= COUNTED_SCHEDULES:
         return [(load, 1.0) for load in loads]
@@ -135,8 +142,10 @@ async def examples(
     ]
 
 
-async def proposals(database: Database, found: Iterable[CrowdedMinute], *, tenant: int) -> list[SpreadProposal]:
-    """Proposals for crowded minutes, those with the most jobs first, one per schedule."""
+async def proposals(
+    database: Database, found: Iterable[CrowdedMinute], *, tenant: int, each: int = 3
+) -> list[SpreadProposal]:
+    """Proposals for crowded minutes, those with the most jobs first, one per schedule, with `each` jobs as examples."""
     wanted = {
         load.schedule_id: (minute, load, due)
         for minute in found
@@ -145,7 +154,7 @@ async def proposals(database: Database, found: Iterable[CrowdedMinute], *, tenan
         if due * 10 >= minute.minutes[(minute.at_ms // MINUTE_MS) % 60] and due <= load.jobs
     }
     async with database.connection() as connection:
-        rows = await charts.unspread_jobs(connection, tenant=tenant, schedule_ids=list(wanted), each=3)
+        rows = await charts.unspread_jobs(connection, tenant=tenant, schedule_ids=list(wanted), each=each)
     some: dict[int, list[tuple[UUID, str]]] = {}
     for schedule_id, job_id, name in rows:
         some.setdefault(schedule_id, []).append((job_id, name))

@@ -35,6 +35,7 @@ class ScheduleLoad:
     schedule: Schedule
     jobs: int
     schedule_id: int = 0
+    queue: str = ""
 
 
 @dataclass(slots=True)
@@ -78,22 +79,27 @@ def fires_often(schedule: Schedule, at_ms: int) -> bool:
     return first is not None and schedule.count_between(first - 1, first + DAY_HOURS * HOUR_MS - 1) > DAY_HOURS
 
 
-async def tenant_loads(database: Database, *, tenant: int) -> ScheduleLoads:
-    """The fires of a tenant's current recurring jobs; one-time jobs are not included."""
+async def tenant_loads(database: Database, *, tenant: int, by_queue: bool = False) -> ScheduleLoads:
+    """The fires of a tenant's current recurring jobs, `by_queue` if wanted; one-time jobs are not included."""
     async with database.connection() as connection:
         part = min(1.0, MAX_JOBS / max(await jobs.estimated_jobs(connection), 1))
-        rows = await jobs.schedule_loads(connection, tenant=tenant, limit=MAX_SCHEDULES + 1, percent=100 * part)
+        rows = await jobs.schedule_loads(
+            connection, tenant=tenant, limit=MAX_SCHEDULES + 1, percent=100 * part, by_queue=by_queue
+        )
     loads = []
+    compiled: dict[tuple[object, ...], Schedule] = {}  # schedules that several queues share
     with steps(REQUEST_STEPS):
-        for schedule_id, key, start_at, end_at, count in rows[:MAX_SCHEDULES]:
+        for schedule_id, key, start_at, end_at, queue, count in rows[:MAX_SCHEDULES]:
             try:
-                schedule = compile_key(key)
+                schedule = compiled.get((schedule_id, start_at, end_at)) or compile_key(key)
             except TooCostly:
                 continue
-            if start_at is not None or end_at is not None:
-                window = [None if at is None else millis(at) for at in (start_at, end_at)]
-                schedule = Within(schedule, *window)
-            loads.append(ScheduleLoad(schedule, round(count / part), schedule_id))
+            if (schedule_id, start_at, end_at) not in compiled:
+                if start_at is not None or end_at is not None:
+                    window = [None if at is None else millis(at) for at in (start_at, end_at)]
+                    schedule = Within(schedule, *window)
+                compiled[schedule_id, start_at, end_at] = schedule
+            loads.append(ScheduleLoad(schedule, round(count / part), schedule_id, queue))
     return ScheduleLoads(loads, complete=len(rows) == len(loads) and part == 1)
 
 

@@ -10,10 +10,11 @@ import msgspec
 
 from mainspring import wire
 from mainspring.clock import LAST_MS, instant, millis
+from mainspring.domain.flexible import read_window
 from mainspring.domain.schedule.blackouts import Blackouts, Scope
 from mainspring.domain.schedule.budget import FIRE_STEPS, REQUEST_STEPS, TooCostly, steps
 from mainspring.domain.schedule.schedule import compile_key, describe_spec, job_seed, notes, stands_for, zone_of
-from mainspring.store import blackouts, executions, jobs
+from mainspring.store import blackouts, executions, jobs, planned_starts
 from mainspring.store.db import Database, database_now_ms
 from mainspring.store.jobs import JobRow
 from mainspring.views.refs import check_limit, job_row, parse_cursor, past_job
@@ -42,7 +43,24 @@ async def of_job(
             timezone=zone_of(spec),
             fires=found,
             notes=[*clock_notes(row.schedule_key, start_ms), *_blackout_notes(known, row, found)],
+            starts=await _planned(database, row, found),
         )
+
+
+async def _planned(database: Database, row: JobRow, fires: list[datetime]) -> list[wire.PlannedStart]:
+    """The starts of a flexible job's fires. The plan is of all tenants, so the process reads it."""
+    if row.flexible is None:
+        return []
+    async with database.root.connection() as connection:
+        planned = await planned_starts.of_job(
+            connection, tenant=row.tenant, job_id=row.job_id, fires_ms=[millis(at) for at in fires]
+        )
+    window, found = read_window(row.flexible), []
+    for at in fires:
+        start_ms, end_ms = planned.get(millis(at), (None, window.end_ms(millis(at))))
+        start_at = None if start_ms is None else instant(start_ms)
+        found.append(wire.PlannedStart(fire_at=at, start_at=start_at, window_end_at=instant(end_ms)))
+    return found
 
 
 def clock_notes(key: str | None, after_ms: int) -> list[str]:

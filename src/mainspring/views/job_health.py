@@ -1,26 +1,24 @@
-"""The health of jobs: which fail, which are late, and since when."""
+"""The health of jobs: which fail, and since when."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from uuid import UUID
 
 from mainspring import wire
 from mainspring.clock import instant
-from mainspring.store import deadlines, search
+from mainspring.store import search
 from mainspring.store.db import Database, database_now_ms
 
 FAILED = frozenset(("failed", "timed_out", "lost"))
 ENDED = FAILED | {"succeeded"}
 MAX_JOBS = 200
-"""Failing jobs, and late jobs, that are listed."""
+"""Failing jobs that are listed."""
 WINDOW_DAYS = 7
 LATEST = 20
 """As many executions `wire.Job.last` has at most."""
-OVERDUE_S = 60.0
-"""A queued execution is late after this time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,14 +46,6 @@ def streak(last: Sequence[wire.LastExecution]) -> Streak | None:
 async def failing(database: Database, *, tenant: int) -> list[UUID]:
     """Jobs whose latest ended execution failed within the last days, the newest failure first."""
     async with database.connection() as connection:
-        since = instant(int(await database_now_ms(connection)) - WINDOW_DAYS * 86_400_000)
-        return await search.failing_jobs(connection, tenant=tenant, since=since, most=MAX_JOBS)
-
-
-async def late(database: Database, *, tenant: int) -> list[UUID]:
-    """Jobs that miss a deadline now, then those with an execution that has been queued for too long."""
-    async with database.connection() as connection:
-        now_ms = int(await database_now_ms(connection))
-        missed = [row.job_id for row, _ in await deadlines.missed(connection, tenant=tenant, now_ms=now_ms)]
-        queued = await search.overdue_jobs(connection, tenant=tenant, after_s=OVERDUE_S, most=MAX_JOBS)
-    return list(dict.fromkeys([*missed, *queued]))[:MAX_JOBS]
+        now = instant(int(await database_now_ms(connection)))
+        since = now - timedelta(days=WINDOW_DAYS)
+        return await search.failing_jobs(connection, tenant=tenant, since=since, now=now, most=MAX_JOBS)

@@ -46,7 +46,7 @@ async def list_jobs(
         raise bad_cursor()
     if prefix and not NAME.match(prefix):
         return wire.Page(items=[])
-    async with database.connection() as connection:
+    async with database.reading() as connection:
         rows = await jobs.list_jobs(connection, tenant=tenant, after=cursor or "", limit=limit + 1, prefix=prefix)
         page = await as_jobs(connection, rows[:limit], tenant=tenant)
     return wire.Page(items=page, next_cursor=page[-1].name if len(rows) > limit else None)

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from uuid import UUID
 
 from mainspring import wire
-from mainspring.domain.errors import NotFound, invalid
+from mainspring.domain.errors import invalid
 from mainspring.domain.execution import LIVE
 from mainspring.store import executions, logs
 from mainspring.store.db import Connection, Database
+from mainspring.views import executions as executions_view
 
 CHUNKS_PER_PAGE = 200
 TAIL_BYTES = 96_000
@@ -29,11 +30,16 @@ async def read_logs(
     after = parse_place(place)
     async with database.connection() as connection:
         # State before chunks: output is written before the end, so an ended execution has all of it.
-        found = await _execution(connection, execution_id, tenant=tenant)
-        rows = await logs.read_logs(
+        found = await executions.execution_by_id(connection, tenant=tenant, execution_id=execution_id)
+        rows: LogRows = await logs.read_logs(
             connection, tenant=tenant, execution_id=execution_id, after=after, limit=CHUNKS_PER_PAGE
         )
-        retry = await _retry(connection, found, tenant=tenant)
+        retry = None if found is None else await _retry(connection, found, tenant=tenant)
+    if found is None:
+        found = await executions_view.get(database, execution_id, tenant=tenant)
+    if not rows and found.state not in LIVE and database.archive is not None:
+        archived = await database.archive.output(database, execution_id, tenant=tenant)
+        rows = [row for row in archived if row[:2] > after][:CHUNKS_PER_PAGE]
     page = _first_bytes(rows, size)
     last = (page[-1][0], page[-1][1]) if page else after
     complete = found.state not in LIVE and len(rows) < CHUNKS_PER_PAGE and len(page) == len(rows)
@@ -69,8 +75,8 @@ async def read_logs_before(
     """Log chunks before a position, or the last ones, in order; and whether there are earlier ones."""
     position = parse_place(before) if before else _END
     async with database.connection() as connection:
-        found = await _execution(connection, execution_id, tenant=tenant)
-        rows = await logs.read_logs_before(
+        found = await executions.execution_by_id(connection, tenant=tenant, execution_id=execution_id)
+        rows: LogRows = await logs.read_logs_before(
             connection,
             tenant=tenant,
             execution_id=execution_id,
@@ -84,6 +90,11 @@ async def read_logs_before(
                 connection, tenant=tenant, execution_id=execution_id, before=first, limit=1, size=1
             )
         )
+    if found is None:
+        found = await executions_view.get(database, execution_id, tenant=tenant)
+    if not rows and found.state not in LIVE and database.archive is not None:
+        archived = await database.archive.output(database, execution_id, tenant=tenant)
+        rows, more = _last_bytes([row for row in archived if row[:2] < position], size)
     last = f"{rows[0][0]}.{rows[0][1]}" if rows else "0.-1"
     complete = found.state not in LIVE and not before
     return wire.Logs(chunks=_chunks(rows[::-1]), place=last, complete=complete, progress=found.progress), more
@@ -98,13 +109,6 @@ def parse_place(place: str | None) -> tuple[int, int]:
     raise invalid("/place", "invalid log position", hint="pass `place` of the previous answer unchanged")
 
 
-async def _execution(connection: Connection, execution_id: UUID, *, tenant: int) -> wire.Execution:
-    found = await executions.execution_by_id(connection, tenant=tenant, execution_id=execution_id)
-    if found is None:
-        raise NotFound(f"there is no execution {execution_id}")
-    return found
-
-
 def _first_bytes(rows: LogRows, size: int) -> LogRows:
     """The first rows with about `size` bytes, at least one."""
     for count, (_, _, _, data, _) in enumerate(rows):
@@ -112,6 +116,15 @@ def _first_bytes(rows: LogRows, size: int) -> LogRows:
         if size < 0:
             return rows[: max(1, count)]
     return rows
+
+
+def _last_bytes(rows: LogRows, size: int) -> tuple[LogRows, bool]:
+    """The last rows with about `size` bytes, newest first, and whether there are earlier ones."""
+    count = 0
+    while count < min(len(rows), CHUNKS_PER_PAGE) and size > 0:
+        count += 1
+        size -= len(rows[-count][3])
+    return rows[::-1][:count], count < len(rows)
 
 
 def _chunks(rows: LogRows) -> list[wire.LogChunk]:

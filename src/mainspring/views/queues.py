@@ -11,7 +11,7 @@ from mainspring import wire
 from mainspring.domain.errors import invalid
 from mainspring.domain.placement.reservation import lay_out
 from mainspring.domain.queue import DEFAULTS, QueueSettings
-from mainspring.store import evictions, lines, queues, reservations, why
+from mainspring.store import evictions, lines, queues, reservations, trigger_topics, why
 from mainspring.store.db import Connection, Database, database_now_ms
 
 MAX_COUNTED = 10_000
@@ -78,6 +78,7 @@ async def scaling(database: Database, *, tenant: int, target: float = TARGET_UTI
         rows = await reservations.open_reservations(connection, tenant=None)
         layout = lay_out([row.reservation for row in rows], await evictions.active_workers(connection) if rows else [])
         now_ms = await database_now_ms(connection)
+        lags = await trigger_topics.topic_lags(connection, tenant=tenant)
     kept: dict[str, int] = {}
     for r in (row.reservation for row in rows):
         if r.tenant == tenant and r.queue is not None and r.start_ms <= now_ms:
@@ -87,7 +88,8 @@ async def scaling(database: Database, *, tenant: int, target: float = TARGET_UTI
             q.name: wire.QueueLoad(
                 depth=q.depth, oldest_s=q.oldest_s, running=q.running, workers=q.workers, slots=q.slots,
                 reserved=kept.get(q.name, 0), utilization=round(q.running / q.slots, 4) if q.slots else 0.0,
-                wanted_slots=math.ceil((q.depth + q.running) / target),
+                wanted_slots=math.ceil((q.depth + q.running + lags.get(q.name, 0)) / target),
+                topic_lag=lags.get(q.name, 0),
             )
             for q in found.items
         }

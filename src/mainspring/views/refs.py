@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from uuid import UUID
 
 from mainspring.domain.errors import Invalid, NotFound, Problem, invalid
@@ -118,6 +119,20 @@ def number_cursor(cursor: str | None, *, digits: int = 9) -> int | None:
     if cursor is not None and not (cursor.isascii() and cursor.isdecimal() and len(cursor) <= digits):
         raise bad_cursor()
     return int(cursor) if cursor else None
+
+
+def time_cursor(cursor: str | None) -> tuple[datetime, UUID] | None:
+    """The instant and the id before which a page, newest first, begins; None for the first page."""
+    if cursor is None:
+        return None
+    at, _, ref = cursor.partition("_")
+    try:
+        position = datetime.fromisoformat(at)
+    except ValueError:
+        raise bad_cursor() from None
+    if position.tzinfo is None or not is_id(ref):
+        raise bad_cursor()
+    return position, UUID(ref)
 
 
 def parse_cursor(cursor: str | None) -> UUID:

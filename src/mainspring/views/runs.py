@@ -287,9 +287,7 @@ def _as_step(known: CachedPlan, r: Any, messages: Mapping[int, str]) -> wire.Run
 
 
 def _approvers(approval: Approval | None) -> list[str] | None:
-    if approval is None or not (approval.roles or approval.users):
-        return None
-    return [*(f"role {name}" for name in approval.roles), *(f"user {name}" for name in approval.users)]
+    return list(approval.deciders) or None if approval is not None else None
 
 
 def _displayed_state(step: PlanStep, state: str) -> str:

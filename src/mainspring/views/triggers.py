@@ -95,7 +95,7 @@ def _wait(row: TriggerRow) -> str:
         why = f": {row.pause_reason}" if row.pause_reason else ""
         return f"trigger {row.name} is paused{why}"
     if row.watch is not None and row.watch.error is not None:
-        return f"trigger {row.name} cannot read its place: {row.watch.error}"
+        return f"trigger {row.name} cannot read its {'topic' if row.kind == 'topic' else 'place'}: {row.watch.error}"
     if last is None:
         return f"it waits for trigger {row.name}; no delivery so far"
     reason = f": {last.reason}" if last.reason else ""
@@ -127,10 +127,15 @@ def shown(row: TriggerRow) -> wire.Trigger:
         last_rejected_at=row.last_rejected_at,
         last_rejection=row.last_rejection,
         looked_at=None if row.watch is None else row.watch.looked_at,
-        next_look_at=None if row.watch is None or row.paused_at is not None else row.watch.next_look_at,
+        next_look_at=row.watch.next_look_at if row.watch is not None and _looks(row) else None,
+        lag=None if row.watch is None else row.watch.lag,
         last_error=None if row.watch is None else row.watch.error,
         last_error_at=None if row.watch is None else row.watch.error_at,
     )
+
+
+def _looks(row: TriggerRow) -> bool:
+    return row.kind == "files" and row.paused_at is None
 
 
 def _state(row: TriggerRow) -> Literal["active", "paused", "failing"]:

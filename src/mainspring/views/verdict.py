@@ -84,7 +84,7 @@ def _troubles(o: Overview) -> Iterator[VerdictPart]:
     if seen.unserved:
         yield VerdictPart(f"{_count(len(seen.unserved), 'queue')} without workers", "/queues")
     if seen.late:
-        path = f"/executions/{seen.late[0].execution_id}" if len(seen.late) == 1 else "/executions?state=queued"
+        path = seen.late[0].path if len(seen.late) == 1 else "/jobs?tab=late"
         yield VerdictPart(f"{_count(len(seen.late), 'job')} late", path)
     elif o.queued and o.late_ms is not None and o.late_ms > LATE_MS:  # late starts of the past need no action
         yield VerdictPart("fires start late", "/queues")

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import replace
+from datetime import datetime
 from uuid import UUID
 
 import msgspec
 
 from mainspring import wire
 from mainspring.clock import instant, millis
+from mainspring.domain.flexible import read_window
 from mainspring.domain.job import JobSpec
 from mainspring.domain.placement.demand import Demand, lacks
 from mainspring.domain.placement.isolation import can_reach, demand_with
@@ -168,8 +170,18 @@ def _waiting(row: PendingRow) -> wire.Reason:
         return wire.Reason(code="job_paused", message="its job is paused")
     if row.due_at <= row.now:
         return wire.Reason(code="due", message="it is due, and about to be queued")
+    if not row.attempt and row.window is not None and row.fire_at is not None and row.fire_at <= row.now:
+        return _placed(row.fire_at, row.window, row.due_at)
     words = f"attempt {row.attempt} failed; it waits for the next one" if row.attempt else "it is not due yet"
     return wire.Reason(code="retry" if row.attempt else "not_due", message=words, until=row.due_at)
+
+
+def _placed(fire_at: datetime, window: str, due_at: datetime) -> wire.Reason:
+    """The fire of a flexible job that has been placed later in its window."""
+    end = instant(read_window(window).end_ms(millis(fire_at)))
+    words = f"its job is flexible: this start was planned when it fired at {fire_at:%H:%M:%S} UTC, as the cheapest and"
+    words += f" quietest from which it ends before {end:%Y-%m-%d %H:%M} UTC"
+    return wire.Reason(code="placed", message=words, until=due_at)
 
 
 async def _blocked(connection: Connection, row: PendingRow, tenant: int) -> wire.Reason:
@@ -255,7 +267,7 @@ async def _reserved(connection: Connection, row: PendingRow, tenant: int, settin
         too_late = r.start_ms > millis(row.now) + timeout_s * 1000
         if kept and not too_late and not r.allows(tenant=tenant, queue=row.queue, job_id=row.job_id):
             where = " and ".join(f"{n} on {name}" for name, n in kept.items())
-            begins = "" if r.start_ms <= millis(row.now) else f" from {instant(r.start_ms):%H:%M:%S} UTC on"
+            begins = "" if r.start_ms <= millis(row.now) else f" from {instant(r.start_ms):%Y-%m-%d %H:%M:%S} UTC on"
             words = f"slots are reserved{begins} ({where}): {r.name if r.tenant == tenant else 'for another tenant'}"
             found.append(wire.Reason(code="reserved", message=words, until=instant(r.end_ms)))
     return found

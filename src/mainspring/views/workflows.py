@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
 from mainspring import wire
+from mainspring.clock import instant
 from mainspring.domain.errors import NotFound, invalid
 from mainspring.domain.job import WorkflowTask
 from mainspring.domain.workflow.plan import order_of
 from mainspring.domain.workflow.spec import WorkflowSpec
-from mainspring.store import workflows
-from mainspring.store.db import Database
+from mainspring.store import jobs, workflows
+from mainspring.store.db import Database, database_now_ms
 from mainspring.store.jobs import JobRow
 from mainspring.store.workflows import VersionRow
 from mainspring.views import jobs as job_views
@@ -56,6 +58,17 @@ async def list_workflows(
         for r in rows[:limit]
     ]
     return wire.Page(items=page, next_cursor=page[-1].name if len(rows) > limit else None)
+
+
+async def latest_of(
+    database: Database, job_ids: Sequence[UUID], *, tenant: int
+) -> dict[UUID, list[wire.LastExecution]]:
+    """The latest 20 runs of each workflow, newest first."""
+    if not job_ids:
+        return {}
+    async with database.connection() as connection:
+        now = instant(int(await database_now_ms(connection)))
+        return await jobs.last_executions(connection, tenant=tenant, job_ids=job_ids, now=now)
 
 
 async def row_of(database: Database, ref: str, *, tenant: int) -> JobRow:

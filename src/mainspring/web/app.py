@@ -132,6 +132,7 @@ def _jobs(caches: Caches) -> list[UiPage]:
         UiPage("/jobs", jobs.jobs),
         UiPage("/jobs:bulk", bulk.JOBS.page, bulk.JOBS.act, accepts=(*SELECTED, "job")),
         UiPage("/new", form.new, form.create, checks_grants=True),
+        UiPage("/ui/job-preview", post=job_yaml.EDITOR.preview, checks_grants=True),
         UiPage("/new.yaml", job_yaml.EDITOR.new, job_yaml.EDITOR.create, accepts=("like",), checks_grants=True),
         UiPage("/jobs/{ref}", job.job),
         UiPage("/jobs/{ref}/chart", job_chart.chart),
@@ -255,6 +256,7 @@ def _failures() -> list[UiPage]:
 def _operations() -> list[UiPage]:
     return [
         UiPage("/queues", queues.queues),
+        UiPage("/queues/duration-requests/{ref}", post=queues.decide_duration, write_scope="exceed"),
         UiPage("/queues/{ref}/pause", PAUSE_QUEUE.page, PAUSE_QUEUE.act, read_scope="admin", write_scope="admin"),
         UiPage("/queues/{ref}/resume", post=queues.resume, write_scope="admin"),
         UiPage("/workers", workers.workers),

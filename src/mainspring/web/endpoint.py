@@ -18,7 +18,7 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from mainspring.api.context import Context
 from mainspring.api.problem import TITLES, retry_headers, status_of
 from mainspring.api.refusals import denials_noted, origin_recorded
-from mainspring.api.route import authenticate, context_for
+from mainspring.api.route import authenticate, context_for, writer_of
 from mainspring.api.route import refuse_nul as refuse_nul_in_address
 from mainspring.domain.errors import (
     MAX_LISTED,
@@ -108,6 +108,8 @@ def changing(context: Context, handle: Handle, scope: str = "write", *, checks_g
                 return await handle(PageRequest(context_for(context, scope, caller.tenant), request, caller, form))
             finally:
                 context.reads.wrote(caller.tenant, None)
+                if context.replica is not None:
+                    context.replica.wrote(writer_of(caller))
 
     return _answering(context, enter)
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from zoneinfo import ZoneInfo
 
+from mainspring.calculation import calculated
 from mainspring.clock import Clock, millis
 from mainspring.store.db import Database
 from mainspring.ttl_cache import TtlCache
@@ -32,7 +32,7 @@ class FireDensityCache:
     async def at(self, database: Database, fires: Sequence[datetime], zone: str, *, tenant: int) -> FireDensity:
         found = await self.loads(database, tenant=tenant)
         # Thousands of schedules take tens of milliseconds, too long for the event loop that claims and settles.
-        return await asyncio.to_thread(_density, found, fires, zone)
+        return await calculated(_density, found, fires, zone)
 
     async def loads(self, database: Database, *, tenant: int) -> ScheduleLoads:
         return await self._cache.get(tenant, lambda: tenant_loads(database, tenant=tenant))

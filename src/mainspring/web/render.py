@@ -90,7 +90,7 @@ NAVIGATION = (
     NavEntry("Queues", "/queues", "queue", "q", apart=True),
     NavEntry("Workers", "/workers", "rack", "k"),
     NavEntry("Alerts", "/alerts", "alert", "a"),
-    NavEntry("Audit", "/audit", "book", "u", scope="operate"),
+    NavEntry("Audit log", "/audit", "book", "u", scope="operate"),
     NavEntry("System", "/system", "gauge", "s", scope="admin"),
     NavEntry("Playground", "/playground", "flask", "p", apart=True),
     NavEntry("Settings", "/settings", "sliders", "t"),
@@ -101,6 +101,12 @@ NAVIGATION = (
 def _clock(context: JinjaContext, at: datetime, now: datetime, *, millis: bool = False) -> str:
     """Format a time in the reader's zone."""
     return filters.clock(at, now, context["who"].zone, millis=millis)
+
+
+@pass_context
+def _zoned(context: JinjaContext, text: str, now: datetime) -> Markup:
+    """Show the times of a text, which are in UTC, in the reader's zone."""
+    return filters.zoned(text, now, context["who"].zone)
 
 
 @pass_context
@@ -125,6 +131,7 @@ _environment = Environment(
 )
 _environment.filters.update(
     ago=filters.ago,
+    browser_name=filters.browser_name,
     amounts=show_amounts,
     clock=_clock,
     command=filters.command,
@@ -155,6 +162,7 @@ _environment.filters.update(
     count_states=states.count_states,
     until=filters.until,
     wall=filters.wall,
+    zoned=_zoned,
 )
 _environment.globals.update(
     between=filters.between, version=VERSION, release=__version__, navigation=(), assets=frozenset(ASSETS)

@@ -113,7 +113,7 @@ async def _executions(request: PageRequest, job: str, *, with_fires: bool) -> As
             )
             changed = page.items
         mine = [e for e in changed if job in ("", e.job, str(e.job_id))]
-        yield message(_rows(request, mine, states)) if mine else KEEP_ALIVE
+        yield message(_rows(request, mine, states, titled=not with_fires)) if mine else KEEP_ALIVE
         if with_fires:
             yield message(await _fires(request, job))
 
@@ -168,13 +168,15 @@ def message(data: str, *, event: str = "", identity: str = "") -> str:
     return "\n".join(lines) + "\n\n"
 
 
-def _rows(request: PageRequest, changed: list[wire.Execution], states: tuple[str, ...] = ()) -> str:
+def _rows(
+    request: PageRequest, changed: list[wire.Execution], states: tuple[str, ...] = (), *, titled: bool = True
+) -> str:
     """Render rows of executions, the newest last: the script inserts a new row at the top.
 
     An execution that has left the wanted states only updates its row, if there is one.
     """
     ordered = sorted(changed, key=lambda e: e.execution_id)
-    return fragment("parts.html", "execution_rows", request.caller, executions=ordered, wanted=states)
+    return fragment("parts.html", "execution_rows", request.caller, executions=ordered, wanted=states, titled=titled)
 
 
 async def _while_authorized(request: PageRequest, messages: AsyncIterator[str]) -> AsyncIterator[str]:

@@ -107,7 +107,7 @@ class QueueLoad(Response):
     """The load of a queue, for an autoscaler.
 
     `slots` counts those of live workers, `reserved` those reserved for this queue only. `wanted_slots` would run all
-    waiting and running executions at `target` utilization.
+    waiting and running executions at `target` utilization, and those that messages of topics will start (`topic_lag`).
     """
 
     depth: int
@@ -118,6 +118,7 @@ class QueueLoad(Response):
     reserved: int
     utilization: float
     wanted_slots: int
+    topic_lag: int = 0
 
 
 class Scaling(Response):
@@ -180,6 +181,36 @@ class Reservation(Response):
     created_at: datetime
     created_by: str
     warnings: list[str] = []
+
+
+class NewDurationRequest(Request):
+    """A timeout above the maximum of a queue that a job is to have. The job, by name, need not exist yet."""
+
+    job: Name
+    queue: Name
+    timeout: Name
+    reason: Annotated[str, msgspec.Meta(min_length=1, max_length=1000)]
+
+
+class DurationDecision(Request):
+    approved: bool
+    note: Annotated[str, msgspec.Meta(max_length=1000)] = ""
+
+
+class DurationRequest(Response):
+    """A request for a timeout above the maximum of a queue. Once approved, every writer of the job may use it."""
+
+    request_id: UUID
+    job: str
+    queue: str
+    timeout: str
+    reason: str
+    state: Literal["requested", "approved", "refused", "withdrawn"]
+    requested_at: datetime
+    requested_by: str
+    decided_at: datetime | None
+    decided_by: str | None
+    note: str
 
 
 class NewWorkerToken(Request):

@@ -15,6 +15,7 @@ TokenName = Annotated[str, msgspec.Meta(min_length=1, max_length=100)]
 Grants = Annotated[list[Text], msgspec.Meta(max_length=100)]
 Scopes = Annotated[list[Text], msgspec.Meta(max_length=20)]
 Quota = Annotated[int, msgspec.Meta(ge=0, le=1_000_000_000)]
+Groups = Annotated[list[TokenName], msgspec.Meta(max_length=100)]
 UserKind = Literal["user", "service"]
 
 
@@ -106,6 +107,8 @@ class NewUser(Request):
     role: Text
     display_name: Text = ""
     kind: UserKind = "user"
+    groups: Groups = []
+    """Groups that gates of workflows can name."""
 
 
 class UserChange(Request):
@@ -113,6 +116,8 @@ class UserChange(Request):
 
     role: Text | None = None
     display_name: Text | None = None
+    groups: Groups | None = None
+    """All groups of the user from now on."""
 
 
 class User(Response):
@@ -131,6 +136,7 @@ class User(Response):
     """The identity provider that knows the user and decides about its role."""
     blocked_at: datetime | None = None
     """Since when it is blocked."""
+    groups: list[str] = []
 
 
 class Whoami(Response):
@@ -144,3 +150,4 @@ class Whoami(Response):
     user_id: UUID | None
     expires_in_s: float | None
     """Until the credential expires; null: it does not."""
+    groups: list[str] = []

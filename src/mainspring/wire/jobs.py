@@ -19,7 +19,7 @@ from mainspring.wire.message import Instant, Request, Response
 JobState = Literal["active", "paused", "finished", "deleted"]
 
 
-class LastExecution(Response):
+class LastExecution(Response, gc=False):  # a list of 500 jobs has 10,000, which have no cycles
     execution_id: UUID
     state: State
     fire_at: datetime
@@ -70,7 +70,7 @@ class Job(Response):
 
 
 class JobStats(Response):
-    """Statistics of the executions of a job that ended since `since_at`, of the latest 10,000 at most.
+    """Statistics of the executions of a job that ended since `since_at`. Percentiles are within 5 %.
 
     Durations are those of successes, in milliseconds. `success_ratio` is of those that ended; fires that were skipped
     are counted beside it.
@@ -87,6 +87,39 @@ class JobStats(Response):
     p95_ms: float | None
     p99_ms: float | None
     skipped: int = 0
+
+
+class SuggestedSize(Response):
+    """Sizes for a job, null where fewer than ten attempts are known: `memory` and `cpu` as resources are written."""
+
+    memory: str | None
+    cpu: str | None
+    timeout_s: int | None
+
+
+class JobSize(Response):
+    """What the attempts of a job have used since `since_at`, and the sizes that this suggests.
+
+    CPU time and memory are those of `attempts` attempts that ran a program (`shell`): `memory_max` in bytes, of the
+    largest process, and at least what a worker itself needs; `cores_max` is the highest mean of one attempt. Durations
+    are those of successes, within 5 %. `too_small` names resources of which attempts have used more than `requested`.
+    """
+
+    job_id: UUID
+    job: str
+    since_at: datetime
+    attempts: int
+    memory_max: int | None
+    cores_max: float | None
+    cores_mean: float | None
+    succeeded: int
+    p50_ms: float | None
+    p95_ms: float | None
+    longest_ms: float | None
+    requested: dict[str, str]
+    timeout_s: float
+    suggested: SuggestedSize
+    too_small: list[str]
 
 
 class Version(Response):
@@ -112,6 +145,17 @@ class Change(Response):
     fires_after: list[datetime]
 
 
+class PlannedStart(Response):
+    """When the execution of a flexible job's fire is expected to start; null if it is not planned yet.
+
+    The plan may change until the fire. The execution that the fire creates keeps its start.
+    """
+
+    fire_at: datetime
+    start_at: datetime | None
+    window_end_at: datetime
+
+
 class Fires(Response):
     """The next fires of a job in UTC, with notes on anything unusual, such as a skipped or repeated hour."""
 
@@ -119,6 +163,8 @@ class Fires(Response):
     timezone: str
     fires: list[datetime]
     notes: list[str]
+    starts: list[PlannedStart] = []
+    """Of a flexible job: the start of each fire."""
 
 
 class PreviewRequest(Request):
@@ -154,6 +200,8 @@ class LedgerEntry(Response):
     note: str | None = None
     """Set if a clock change skipped local times: this instant stands for several of them."""
     started_by: StartedBy | None = None
+    due_at: datetime | None = None
+    """When it could start, if that is later than its fire: because of a window, jitter, a blackout or a retry."""
 
 
 class Pause(Request):

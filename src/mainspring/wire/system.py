@@ -117,3 +117,39 @@ class AuditVerification(Response):
     notes: list[str] = []
     next_cursor: str | None = None
     """Where the next request continues; null: nothing is left to verify."""
+
+
+class Usage(Response):
+    """What the executions of a job, a queue or a tenant used. Durations are those of last attempts.
+
+    `cost` is by the prices of the server and the resources that the current version of each job requests; null without
+    prices. `resource_hours`: hours of cores (`cpu`), GiB (`memory`, `disk`) and other resources that they held.
+    Percentiles, of the durations of successes, are known for queues only.
+    """
+
+    name: str
+    executions: int
+    failed: int
+    skipped: int
+    run_hours: float
+    mean_ms: float | None
+    mean_wait_ms: float | None
+    cost: float | None
+    job_id: UUID | None = None
+    queue: str | None = None
+    p50_ms: float | None = None
+    p95_ms: float | None = None
+    p99_ms: float | None = None
+    resource_hours: dict[str, float] = {}
+
+
+class Costs(Response):
+    """Executions, hours and costs since `since_at` by tenant, queue and job; the most expensive jobs only."""
+
+    since_at: datetime
+    until: datetime
+    currency: str
+    cost: float | None
+    tenants: list[Usage]
+    queues: list[Usage]
+    jobs: list[Usage]

@@ -17,6 +17,7 @@ Cap = Annotated[int, msgspec.Meta(ge=1, le=1_000_000_000)]
 Bytes = Annotated[int, msgspec.Meta(ge=0, le=1_000_000_000_000_000)]
 Weight = Annotated[float, msgspec.Meta(gt=0, le=1_000_000)]
 Seconds = Annotated[float, msgspec.Meta(gt=0, le=10_000_000)]
+Kept = Annotated[float, msgspec.Meta(ge=86_400, le=1_000_000_000)]
 
 
 class TenantSettings(Request):
@@ -37,6 +38,8 @@ class TenantSettings(Request):
     """Whether every schedule needs an `end_at`."""
     output_per_day: Bytes | UnsetType | None = UNSET
     """Bytes of output that are stored per day (UTC); output beyond it is cut, and executions go on."""
+    keep_history_s: Kept | UnsetType | None = UNSET
+    """How long finished executions are kept, by whole days, if the server keeps them longer."""
 
 
 class NewTenant(TenantSettings, kw_only=True):
@@ -69,6 +72,7 @@ class Tenant(Response):
     min_interval_s: float | None
     end_required: bool
     output_per_day: int | None
+    keep_history_s: float | None
     output_today: int
     """Bytes of output that were stored today (UTC), to within a few seconds."""
     share: TenantShare

@@ -66,7 +66,7 @@ class Trigger(Response):
     trigger refers to. `previous_secret_until`: until then, requests may be signed with the secret before it as well.
     `last_rejection`: why a request was rejected; recorded at most every ten seconds. Of a trigger that watches files:
     `looked_at` is the last look that could read the place; while one cannot, the state is `failing`, and `last_error`
-    says why.
+    says why. A trigger that reads a topic has these fields, too; `lag` is the number of messages that wait.
     """
 
     trigger_id: UUID
@@ -91,6 +91,7 @@ class Trigger(Response):
     next_look_at: datetime | None = None
     last_error: str | None = None
     last_error_at: datetime | None = None
+    lag: int | None = None
     secret: str | None = None
 
 
@@ -109,7 +110,7 @@ class TriggerAnswer(Response):
 
 
 class TriggerSample(Request):
-    """A sample for a dry run: the body and headers of a webhook, an ended execution, or a file.
+    """A sample for a dry run: the body and headers of a webhook or a message, an ended execution, or a file.
 
     For a completion, `body` is the sample of `execution`, if `execution_id` names none; for files, that of `file`.
     """

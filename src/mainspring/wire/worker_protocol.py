@@ -45,9 +45,10 @@ class Register(Request):
     schemas: Annotated[dict[Name, Values], msgspec.Meta(max_length=100)] | msgspec.UnsetType = msgspec.UNSET
     """The JSON Schema of the settings of each task kind that a plug-in adds."""
     takes: Annotated[list[Name], msgspec.Meta(max_length=100)] = []
-    """Optional protocol features that this worker supports: `preempt`, `session_key`, `functions`.
+    """Optional protocol features that this worker supports: `preempt`, `session_key`, `functions`, `disclaim`.
 
-    With `functions`, it gets no Python task until it has stated its functions."""
+    With `functions`, it gets no Python task until it has stated its functions. With `disclaim`, it reports `preempted`
+    for an attempt to preempt that it has not received, and refuses it from then on."""
 
 
 class Registered(Response):
@@ -59,7 +60,7 @@ class Registered(Response):
     takes `session_key`. Only its SHA-256 is stored."""
     takes: list[str] = []
     """Optional protocol features that this server supports: `progress`, `no_retry`, `checkpoints`, `artifacts`,
-    `artifacts_in`, `stream`, `functions`, `secrets`."""
+    `artifacts_in`, `stream`, `functions`, `secrets`, `usage`."""
 
 
 class StateFunctions(Request):
@@ -161,6 +162,20 @@ class ProgressReport(Request, array_like=True):
     message: Annotated[str, msgspec.Meta(max_length=200)] | None = None
 
 
+class JobUsage(Request, array_like=True):
+    """What attempts of a job used since the last heartbeat: programs only.
+
+    `cores_max`: the highest mean of one attempt, in thousandths of a core; `memory_max`: bytes of the largest process.
+    """
+
+    job_id: UUID
+    attempts: Annotated[int, msgspec.Meta(ge=1, le=10**6)]
+    cpu_ms: Annotated[int, msgspec.Meta(ge=0, le=10**12)]
+    wall_ms: Annotated[int, msgspec.Meta(ge=0, le=10**12)]
+    cores_max: Annotated[int, msgspec.Meta(ge=0, le=10**7)]
+    memory_max: Annotated[int, msgspec.Meta(ge=0, le=2**50)]
+
+
 class Heartbeat(Request, omit_defaults=True):
     """Renews a session's lease.
 
@@ -172,6 +187,8 @@ class Heartbeat(Request, omit_defaults=True):
     running: Annotated[list[UUID], msgspec.Meta(max_length=100_000)]
     draining: bool = False
     progress: Annotated[list[ProgressReport], msgspec.Meta(max_length=10_000)] = []
+    usage: Annotated[list[JobUsage], msgspec.Meta(max_length=1_000)] = []
+    """For a server that takes `usage`."""
 
 
 class Beat(Response):

@@ -14,7 +14,7 @@ import msgspec
 from mainspring.domain.bounds import Name
 from mainspring.domain.job import Definition
 from mainspring.wire.message import Request, Response
-from mainspring.wire.worker_protocol import Amount, Assignment, Output, Preempt, ProgressReport, Result
+from mainspring.wire.worker_protocol import Amount, Assignment, JobUsage, Output, Preempt, ProgressReport, Result
 
 MAX_LINE_BYTES = 8_000_000
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
@@ -60,6 +60,7 @@ class RenewLease(Request, omit_defaults=True, tag="heartbeat"):
     running: Annotated[list[UUID], msgspec.Meta(max_length=100_000)]
     draining: bool = False
     progress: Annotated[list[ProgressReport], msgspec.Meta(max_length=10_000)] = []
+    usage: Annotated[list[JobUsage], msgspec.Meta(max_length=1_000)] = []
 
 
 class Recall(Request, tag="recall"):

@@ -27,6 +27,7 @@ from mainspring.domain.placement.isolation import MinIsolation, raised
 from mainspring.domain.plugin import PluginTask
 from mainspring.domain.retry import RetryPolicy
 from mainspring.service import Loops
+from mainspring.telemetry.spans import Spans
 from mainspring.worker.cleanup import CleanupRegistry
 from mainspring.worker.executors import Done, Executor, Work, missing_parameter
 from mainspring.worker.slots import Slots
@@ -36,6 +37,7 @@ from mainspring.worker.transport.delivery import ResultDelivery
 from mainspring.worker.transport.download import InputDownloads
 from mainspring.worker.transport.secrets import fetch_secrets
 from mainspring.worker.transport.upload import upload_artifacts
+from mainspring.worker.usage import UsageTotals
 
 log = structlog.get_logger()
 
@@ -67,7 +69,11 @@ class Attempts:
         tasks: Loops,
         clock: Clock,
         min_isolation: MinIsolation = "none",
+        spans: Spans | None = None,
+        usage: UsageTotals | None = None,
     ) -> None:
+        self._spans = spans
+        self._usage = usage
         self._min_isolation = min_isolation
         self._session_id = session_id
         self._executors = executors
@@ -83,9 +89,11 @@ class Attempts:
         self._unreadable: dict[UUID, str] = {}  # why the definitions of some assignments can't be decoded
 
     def take(self, answer: PollAnswer) -> list[Work]:
-        """Hold every attempt that a poll brought: from now on heartbeats name it."""
+        """Hold every attempt that a poll brought, unless it was disclaimed: from now on heartbeats name it."""
         taken, started = [], self._clock.monotonic()
         for assignment in answer.executions:
+            if self._slots.disclaims(assignment):
+                continue
             definition = answer.definitions.get(assignment.definition)
             if definition is None:
                 reason = answer.unreadable.get(assignment.definition, "the api did not send it")
@@ -200,11 +208,24 @@ class Attempts:
         """Free the slot and queue the result for delivery."""
         self._slots.release(work)
         done = work.masked(done)
+        took_s = self._clock.monotonic() - work.started
+        if self._usage is not None and work.usage is not None:
+            self._usage.add(work.assignment.job_id, work.usage, round(took_s * 1000))
+        if self._spans is not None:
+            self._spans.attempted(
+                work.assignment.execution_id,
+                work.assignment.attempt,
+                job=work.definition.name,
+                kind=kind_of(work.definition.task),
+                outcome=done.outcome,
+                error=done.error,
+                took_s=took_s,
+            )
         result = wire.Result(
             execution_id=work.assignment.execution_id,
             attempt=work.assignment.attempt,
             outcome=done.outcome,
-            duration_ms=round((self._clock.monotonic() - work.started) * 1000),
+            duration_ms=round(took_s * 1000),
             exit_code=done.exit_code,
             error=None if done.error is None else done.error[:MAX_ERROR_CHARS],
             result=done.result,

@@ -29,6 +29,8 @@ from mainspring.process_tree import descendants
 TERM_BEFORE_S = 3.0
 """SIGTERM is sent this long before the lease expires, SIGKILL `KILL_BEFORE_S`."""
 KILL_BEFORE_S = 1.0
+TERM_PART, KILL_PART = 1 / 3, 1 / 6
+"""At most these parts of the lease: an idle worker renews its lease when half of it is over."""
 SESSION_VARIABLE = "MAINSPRING_SESSION_ID"
 """Set in the environment of every task, so that processes which left their group are found."""
 RUNNER_VARIABLE = "MAINSPRING_RUNNER"
@@ -51,6 +53,7 @@ class Guardian:
         self._pipe = pipe
         self._groups: set[int] = set()
         self._deadline: float | None = None  # when the lease expires, on CLOCK_BOOTTIME
+        self._term_before_s, self._kill_before_s = TERM_BEFORE_S, KILL_BEFORE_S
         self._session: dict[str, str] = {}
         self._cgroups: set[str] = set()
         self._processes: set[tuple[int, int]] = set()  # with the start of each: ids are reused
@@ -78,7 +81,7 @@ class Guardian:
     def _timeout(self) -> float | None:
         if self._deadline is None:
             return None
-        ahead = KILL_BEFORE_S if self._termed else TERM_BEFORE_S
+        ahead = self._kill_before_s if self._termed else self._term_before_s
         return max(0.0, self._deadline - ahead - time.clock_gettime(time.CLOCK_BOOTTIME)) + 0.01
 
     def _receive(self, data: bytes) -> bool:
@@ -91,7 +94,10 @@ class Guardian:
             elif message == "remove_process_group":
                 self._groups.discard(int(value))
             elif message == "lease":
-                self._deadline, self._termed = float(value), False
+                deadline, _, lease_s = value.partition(" ")
+                self._deadline, self._termed = float(deadline), False
+                self._term_before_s = min(TERM_BEFORE_S, float(lease_s) * TERM_PART)
+                self._kill_before_s = min(KILL_BEFORE_S, float(lease_s) * KILL_PART)
             elif message == "session":
                 self._session = json.loads(value)
                 self._deadline, self._termed = None, False
@@ -117,10 +123,10 @@ class Guardian:
         if self._deadline is None:
             return
         left = self._deadline - time.clock_gettime(time.CLOCK_BOOTTIME)
-        if left <= KILL_BEFORE_S:
-            if self._end_children(signal.SIGKILL, KILL_BEFORE_S):
+        if left <= self._kill_before_s:
+            if self._end_children(signal.SIGKILL, self._kill_before_s):
                 self._deadline = None
-        elif left <= TERM_BEFORE_S and not self._termed:
+        elif left <= self._term_before_s and not self._termed:
             self._end_children(signal.SIGTERM)
             self._termed = True
 

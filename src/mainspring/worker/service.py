@@ -17,7 +17,9 @@ from mainspring.clock import Clock, SystemClock
 from mainspring.domain.errors import Invalid
 from mainspring.domain.placement.isolation import CONFINED_KINDS, MinIsolation, can_reach
 from mainspring.domain.plugin import OWN_KINDS
+from mainspring.ports import ResultStream
 from mainspring.service import Loops, Service
+from mainspring.telemetry.spans import open_spans
 from mainspring.worker.attempt import Attempts
 from mainspring.worker.capacity import detect
 from mainspring.worker.cleanup import GuardianPipe
@@ -34,7 +36,9 @@ from mainspring.worker.stream import WorkStream
 from mainspring.worker.transport.api_client import ApiAddress, ApiClient, ApiUnavailable, Refused, SessionEnded
 from mainspring.worker.transport.delivery import ResultDelivery
 from mainspring.worker.transport.download import InputDownloads
+from mainspring.worker.transport.result_keeper import ResultKeeper
 from mainspring.worker.transport.stream_connection import is_direct
+from mainspring.worker.usage import UsageTotals
 
 log = structlog.get_logger()
 
@@ -64,7 +68,9 @@ class WorkerConfig:
     streams: bool = True  # False: long polls only
     min_isolation: MinIsolation = "none"  # of programs and functions, whatever jobs and queues say
     adopts_orphans: bool = False  # for a process that is a worker and nothing else
+    results: ResultStream | None = None  # keeps results while the api is unavailable
     pass_env: Sequence[str] = ()  # variables that jobs inherit besides the default ones
+    otlp_endpoint: str | None = None  # where spans are sent; None: none are made
 
 
 class Worker(Service):
@@ -88,6 +94,7 @@ class Worker(Service):
         self._executors = {kind: e for kind, e in executors.items() if usable.get(kind, True)}
         self._clock = clock or SystemClock()
         self._api = ApiClient(config.address)
+        self._spans = open_spans(config.otlp_endpoint, role="worker")
         self._slots = Slots(config.slots, config.resources)
         self._sandbox_support = SandboxSupport()
         self._guardian: GuardianPipe | None = None
@@ -192,6 +199,8 @@ class Worker(Service):
         if self._inputs is not None:
             await self._inputs.remove()
         await self._api.close()
+        if self._spans is not None:
+            await asyncio.to_thread(self._spans.close)
 
     def _adopt_orphans(self, guardian: GuardianPipe) -> Orphans | None:
         try:
@@ -284,18 +293,23 @@ class Worker(Service):
             resources=self._config.resources,
             shared=self._config.shared,
             schemas=schemas_of(self._executors) or msgspec.UNSET,
-            takes=["preempt", "session_key", *(["functions"] if self._loader is not None else [])],
+            takes=["preempt", "session_key", "disclaim", *(["functions"] if self._loader is not None else [])],
         )
 
     def _start_session(self, registered: wire.Registered, *, on_end: Callable[[], None]) -> tuple[Session, WorkSource]:
         assert self._guardian is not None and self._inputs is not None
         address = replace(self._config.address, session_key=registered.key)
+        usage = UsageTotals() if "usage" in registered.takes else None
         session = self._session = Session(
-            address, registered, guardian=self._guardian, slots=self._slots, on_end=on_end
+            address, registered, guardian=self._guardian, slots=self._slots, on_end=on_end, usage=usage
         )
         session.draining = self._draining
         delivery = self._delivery = ResultDelivery(
-            self._api, session.session_id, delivered=self._slots.reported, features=registered.takes
+            self._api,
+            session.session_id,
+            delivered=self._slots.reported,
+            features=registered.takes,
+            keeper=self._keeper(registered),
         )
         attempts = Attempts(
             session.session_id,
@@ -309,6 +323,8 @@ class Worker(Service):
             tasks=self._tasks,
             clock=self._clock,
             min_isolation=self._config.min_isolation,
+            spans=self._spans,
+            usage=usage,
         )
         stream = WorkStream(
             address,
@@ -322,10 +338,17 @@ class Worker(Service):
         streams = self._config.streams and "stream" in registered.takes and is_direct(self._config.address)
         source = self._source = WorkSource(self._api, stream, poller, streams=streams, on_open=self._ready.set)
         self._slots.on_freed, self._slots.on_resources_freed = stream.slot_freed, source.state_capacity
+        self._slots.on_disclaim = delivery.disclaim
         delivery.send, session.renew_by_stream = source.results, source.renew
         session.start()
         delivery.start()
         return session, source
+
+    def _keeper(self, registered: wire.Registered) -> ResultKeeper | None:
+        """Keeps results in the stream, if there is one and the session can sign them."""
+        if self._config.results is None or not registered.key:
+            return None
+        return ResultKeeper(self._config.results, registered.session_id, registered.key)
 
     async def _abandon_session(self, session: Session) -> None:
         """End its attempts and report them lost, so that no rescue waits for the lease to expire."""

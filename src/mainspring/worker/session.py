@@ -22,6 +22,7 @@ from mainspring.http_client.route import tls_for
 from mainspring.worker.cleanup import GuardianPipe
 from mainspring.worker.slots import Slots
 from mainspring.worker.transport.api_client import JSON, ApiAddress, ApiUnavailable, SessionEnded, read_answer
+from mainspring.worker.usage import UsageTotals
 
 log = structlog.get_logger()
 
@@ -44,7 +45,9 @@ class Session:
         guardian: GuardianPipe,
         slots: Slots,
         on_end: Callable[[], None],
+        usage: UsageTotals | None = None,
     ) -> None:
+        self._usage = usage
         self.session_id = registered.session_id
         self.draining = False
         self.renew_by_stream: Callable[[wire.Heartbeat], wire.Beat | None] = lambda _: None
@@ -69,7 +72,7 @@ class Session:
             "key": self._address.session_key,
         }
         self._guardian.send(f"session {json.dumps(session)}")
-        self._guardian.send(f"lease {boottime() + self._registered.lease_s}")
+        self._guardian.send(f"lease {boottime() + self._registered.lease_s} {self._registered.lease_s}")
         self._thread.start()
 
     def stop(self) -> None:
@@ -138,10 +141,23 @@ class Session:
         return self._slots.progress() if "progress" in self._registered.takes else []
 
     def _send_heartbeat(self, client: HttpClient) -> None:
+        usage = [] if self._usage is None else self._usage.take()
+        try:
+            self._send_report(client, usage)
+        except BaseException:
+            if self._usage is not None:
+                self._usage.keep(usage)
+            raise
+
+    def _send_report(self, client: HttpClient, usage: list[wire.JobUsage]) -> None:
         sent_boottime, sent = boottime(), self._clock.monotonic()
         progress = self._progress()
         body = wire.Heartbeat(
-            session_id=self.session_id, running=self._slots.held(), draining=self.draining, progress=progress
+            session_id=self.session_id,
+            running=self._slots.held(),
+            draining=self.draining,
+            progress=progress,
+            usage=usage,
         )
         beat = self.renew_by_stream(body)
         if beat is None:
@@ -159,7 +175,7 @@ class Session:
             )
             beat = read_answer(response.status, response.body, wire.Beat)
         # Counted from before the request was sent: never longer than what the database granted.
-        self._guardian.send(f"lease {sent_boottime + beat.lease_s}")
+        self._guardian.send(f"lease {sent_boottime + beat.lease_s} {beat.lease_s}")
         self._sent_progress = progress
         if beat.gone:
             self._loop.call_soon_threadsafe(self._slots.end_lost, beat.gone, sent)

@@ -15,6 +15,7 @@ from mainspring.worker.executors import Work
 
 log = structlog.get_logger()
 
+MAX_DISCLAIMED = 10_000
 MAX_PROGRESS_REPORTS = 1000
 """In one heartbeat."""
 
@@ -30,12 +31,14 @@ class Slots:
         self._resources = resources
         self._running: dict[UUID, Work] = {}
         self._unreported: dict[UUID, int] = {}  # attempt by execution
+        self._disclaimed: dict[tuple[UUID, int], None] = {}  # attempts that will never begin here
         self._demanding = 0  # running attempts that need resources, or the whole worker
         self.freed = asyncio.Event()
         self.idle = asyncio.Event()
         self.idle.set()
         self.on_freed: Callable[[], None] | None = None
         self.on_resources_freed: Callable[[], None] | None = None
+        self.on_disclaim: Callable[[wire.Preempt], None] | None = None
 
     def add(self, works: Sequence[Work]) -> None:
         for work in works:
@@ -121,11 +124,30 @@ class Slots:
                 work.request_stop("cancelled")
 
     def preempt(self, attempts: Sequence[wire.Preempt]) -> None:
-        """End these attempts to make room. An old answer must not end a later attempt of the same execution."""
+        """End these attempts, or disclaim them if they have not arrived.
+
+        An old answer must not end a later attempt of the same execution.
+        """
         for preempted in attempts:
+            held = self._unreported.get(preempted.execution_id, -1)
             work = self._running.get(preempted.execution_id)
-            if work is not None and work.assignment.attempt == preempted.attempt and work.stop_outcome is None:
+            if held < preempted.attempt:
+                self._disclaim(preempted)
+            elif work is not None and work.assignment.attempt == preempted.attempt and work.stop_outcome is None:
                 work.request_stop("preempted")
+
+    def disclaims(self, assignment: wire.Assignment) -> bool:
+        """Whether this attempt was disclaimed before it arrived: by now another worker may have the execution."""
+        return (assignment.execution_id, assignment.attempt) in self._disclaimed
+
+    def _disclaim(self, attempt: wire.Preempt) -> None:
+        key = (attempt.execution_id, attempt.attempt)
+        if key in self._disclaimed or self.on_disclaim is None:
+            return
+        self._disclaimed[key] = None
+        if len(self._disclaimed) > MAX_DISCLAIMED:
+            del self._disclaimed[next(iter(self._disclaimed))]
+        self.on_disclaim(attempt)
 
     def end_lost(self, executions: Sequence[UUID], asked: float) -> None:
         """End attempts that the api says this session does not hold.

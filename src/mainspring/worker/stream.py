@@ -167,7 +167,9 @@ class WorkStream:
 
     async def heartbeat(self, body: wire.Heartbeat) -> wire.Beat:
         number = self._next_number()
-        message = wire.RenewLease(number=number, running=body.running, draining=body.draining, progress=body.progress)
+        message = wire.RenewLease(
+            number=number, running=body.running, draining=body.draining, progress=body.progress, usage=body.usage
+        )
         return await self._call(number, message, wire.Beat)
 
     async def recall(self) -> None:

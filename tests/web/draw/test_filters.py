@@ -13,10 +13,11 @@ from mainspring import wire
 from mainspring.domain.execution import OUTCOMES, STATES
 from mainspring.domain.schedule.schedule import ScheduleSpec
 from mainspring.domain.start_delay import OwnLimits
-from mainspring.views.attention import Attention, FailingJob, LateJob, PendingApproval, UnservedQueue
+from mainspring.views.attention import Attention, FailingJob, PendingApproval, UnservedQueue
+from mainspring.views.lateness import LateJob
 from mainspring.views.overview import Overview, start_delays
 from mainspring.views.verdict import verdict
-from mainspring.web.draw.filters import clock, raw_schedule, stamp, wall
+from mainspring.web.draw.filters import browser_name, clock, raw_schedule, stamp, wall, zoned
 from mainspring.web.draw.states import STATE_STYLES
 from mainspring.web.draw.terminal_output import coloured, render
 from mainspring.web.draw.timeline import MIN_WIDTH, WIDTH, timeline
@@ -253,7 +254,7 @@ ALERT = wire.Alert(
         (attention(alerts=[ALERT, ALERT]), "bad", "2 alerts firing."),
         (
             attention(
-                approvals=[PendingApproval(ID, "release", "sign", "", NOW)],
+                approvals=[PendingApproval(ID, "release", "sign", "", NOW, ID, 1)],
                 unserved=[UnservedQueue("gpu", NOW)],
                 late=[LateJob(ID, "sync", ID, NOW, "all 2 matching workers are busy", "busy")],
             ),
@@ -331,3 +332,46 @@ def test_a_schedule_as_it_was_written() -> None:
     assert raw_schedule(None) == ""
     assert raw_schedule(nightly) == "0 2 * * * Europe/Berlin"
     assert raw_schedule([nightly, ScheduleSpec(every="5s")]) == "0 2 * * * Europe/Berlin | every 5s"
+
+
+def test_times_of_a_text_are_shown_in_a_zone() -> None:
+    text = "<b> 2026-11-15 23:30 to 2026-11-16 01:00:30 UTC, 2026-11-15 10:00 and 2026-02-30 10:00 UTC"
+    shown = Page(str(zoned(text, NOW, "Europe/Berlin"))).text
+    assert " ".join(shown.split()) == (
+        "<b> 16 Nov 00:30:00 to 16 Nov 02:00:30, 2026-11-15 10:00 and 2026-02-30 10:00 UTC"
+    )
+
+
+def test_a_browser_is_named_by_its_signs() -> None:
+    apple = "AppleWebKit/537.36 (KHTML, like Gecko)"
+    assert browser_name(f"Mozilla/5.0 (X11; Linux x86_64) {apple} Chrome/156.0 Safari/537.36") == "Chrome on Linux"
+    windows = f"Mozilla/5.0 (Windows NT 10.0; Win64; x64) {apple} Chrome/156.0 Safari/537.36 Edg/156.0"
+    assert browser_name(windows) == "Edge on Windows"
+    mac = "Mozilla/5.0 (Macintosh; Intel Mac OS X 10_15) AppleWebKit/605.1.15 Version/18.0 Safari/605.1.15"
+    assert browser_name(mac) == "Safari on macOS"
+    phone = "Mozilla/5.0 (iPhone; CPU iPhone OS 18_0 like Mac OS X) AppleWebKit/605.1.15 FxiOS/130 Safari/605.1.15"
+    assert browser_name(phone) == "Firefox on iOS"
+    assert browser_name("curl/8.5.0") == "curl/8.5.0" and browser_name("") == "unknown"
+
+
+def test_a_job_that_fails_and_is_late_needs_a_person_once() -> None:
+    def alert(rule: str, key: str) -> wire.Alert:
+        return wire.Alert(
+            alert_id=UUID(int=9), rule=rule, key=key, severity="warning", state="firing", value=1, threshold=1,
+            summary="", since_at=NOW, fired_at=NOW, told_at=None, resolved_at=None,
+        )  # fmt: skip
+
+    failing = FailingJob(UUID(int=1), "both", UUID(int=2), "exit code 1", 3, NOW, NOW)
+    both = LateJob(UUID(int=1), "both", None, NOW, "it has not succeeded", "missed")
+    late = LateJob(UUID(int=3), "late", None, NOW, "it has not succeeded", "missed")
+    stuck = LateJob(UUID(int=4), "stuck", UUID(int=5), NOW, "no worker", "no_worker", "gpu")
+    found = Attention(
+        failing=[failing],
+        late=[both, late, stuck],
+        unserved=[UnservedQueue("gpu", NOW)],
+        alerts=[alert("finish_by_missed", "both"), alert("max_gap_missed", "other"), alert("queue_growing", "both")],
+    )
+    assert [job.job for job in found.late_alone] == ["late"] and found.late_job(UUID(int=1)) is both
+    assert [(a.rule, a.key) for a in found.other_alerts] == [("max_gap_missed", "other"), ("queue_growing", "both")]
+    assert [a.rule for a in found.deadline_alerts("both")] == ["finish_by_missed"]
+    assert found.count == 1 + 1 + 1 + 2

@@ -131,7 +131,7 @@ async def test_claim_note_replay_with_other_params_and_what_became_of_it(
     assert (await post(browser, page, f"{path}/claim")).headers["location"] == path
     assert (await post(browser, page, f"{path}/note", note="ask the bank")).status_code == 303
     page = await open_page(browser, path)
-    assert "Claimed by you until" in page.text and "ask the bank" in page.text and "Release" in page.text
+    assert "Assigned to you until" in page.text and "ask the bank" in page.text and "Release" in page.text
     wrong = await post(browser, page, f"{path}/replay", params="[1]")
     assert wrong.status_code == 422 and "not a JSON object" in wrong.text
     assert (await post(browser, page, f"{path}/replay", params='{"m": 5}')).status_code == 422
@@ -182,7 +182,7 @@ async def test_what_another_works_on_has_no_buttons(desk: DeadLetterBench, brows
     (letter,) = await letters(desk, "no")
     await dead_letters.claim_one(desk.database, letter, "10m", tenant=TENANT, by="ann")
     page = await open_page(browser, f"/failures/{letter}")
-    assert "Claimed by ann until" in page.text
+    assert "Assigned to ann until" in page.text
     assert not [f for f in page.all("form") if str(f.get("action")).startswith("/failures")]
     answer = await post(browser, page, f"/failures/{letter}/dismiss", reason="x")
     assert answer.status_code == 409 and "nn has claimed it until" in answer.text

@@ -285,7 +285,8 @@ async def test_skipped_fires_are_beside_the_success_rate_and_not_in_it(
     """The same numbers on the list of jobs, the statistics of the job, and in the API."""
     job_id = await jobs.create(cluster.database, JobSpec(name="rated", task=NoopTask()), tenant=TENANT, by="test")
     for state, fires in (("succeeded", 1), ("succeeded", 1), ("succeeded", 1), ("failed", 1), ("skipped", 5)):
-        await insert_past(cluster.database, job_id, state, fires=fires)
+        # Of this hour: the leader may have added up the one before it.
+        await insert_past(cluster.database, job_id, state, due_h=0, ended_h=0, fires=fires)
     page = await open_page(browser, "/jobs?q=rated")
     assert "75 % 5 skipped" in " ".join(page.text.split())
     assert "3 of 4 executions in 24 hours; 5 fires skipped" in str(page.elements)

@@ -161,6 +161,31 @@ async def test_times_are_in_the_zone_of_the_reader_on_pages_and_forms(
     assert "Times in UTC" in (await open_page(browser, "/jobs/zoned")).text
 
 
+async def test_times_inside_texts_are_in_the_zone_of_the_reader_too(
+    cluster: Cluster, browser: httpx2.AsyncClient
+) -> None:
+    """Reasons, notes and details have their times in UTC, as the API does: pages show them like every other time."""
+    spec = JobSpec(name="texts", task=NoopTask(), schedule=ScheduleSpec(cron="30 6 * * *", timezone="Asia/Tokyo"))
+    job_id = await jobs.create(cluster.database, spec, tenant=TENANT, by="test")
+    begin = datetime(2027, 1, 1, 20, 0, tzinfo=UTC)
+    async with cluster.client() as client:
+        window = wire.NewBlackout(start_at=begin, end_at=begin + timedelta(days=300), job="texts", reason="new year")
+        made = await client.add_blackout(window)
+        await client.pause_job("texts", "inventory")
+    await insert_past(cluster.database, job_id, "skipped", due_h=30, ended_h=30)
+    browser.cookies.set("mainspring_zone", "Asia%2FTokyo")
+    for path in ("", "/ledger", "/why", "/stats", "/versions", "/chart"):
+        page = await open_page(browser, f"/jobs/texts{path}")
+        assert page.text.count("UTC") == 1, f"{path}: as a choice of the reader, and nowhere else: {page.text}"
+    assert "was skipped" in (await open_page(browser, "/jobs/texts/why")).text
+    audit = await open_page(browser, f"/audit?subject={job_id}")
+    assert audit.text.count("UTC") == 1 and "null" not in audit.text
+    everything = await open_page(browser, "/audit?action=blackout")
+    assert "window: 2 Jan 2027 05:00:00 to 29 Oct 2027 05:00:00" in " ".join(everything.text.split())
+    page = await open_page(browser, "/settings")
+    await browser.post(f"/settings/blackouts/{made.blackout_id}/end", data={"csrf": page.csrf, "back": "/"})
+
+
 class Hands:
     """A clock moved by hand."""
 

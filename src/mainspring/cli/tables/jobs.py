@@ -15,6 +15,7 @@ from mainspring.cli.tables.fields import instant_text, json_text, pairs
 from mainspring.codec import encode
 from mainspring.display.times import both, distance, local, now, span
 from mainspring.domain.job import JobSpec, ShellTask, task_text
+from mainspring.domain.placement.resources import show_amount
 from mainspring.domain.retry import describe_retries
 from mainspring.domain.schedule.schedule import describe_spec, zone_of
 
@@ -156,6 +157,31 @@ def _percentiles(stats: wire.JobStats) -> str:
     return f"p50 {span(stats.p50_ms)}, p95 {span(stats.p95_ms)}, p99 {span(stats.p99_ms)}"
 
 
+def size_details(size: wire.JobSize) -> str:
+    """What attempts used, and the fields of a manifest that this suggests."""
+    requested = ", ".join(f"{name} {value}" for name, value in size.requested.items())
+    wanted = size.suggested
+    resources = {"cpu": wanted.cpu, "memory": wanted.memory}
+    fields = [f"{name}: {value}" for name, value in resources.items() if value is not None]
+    suggested = [f"resources: {{{', '.join(fields)}}}"] if fields else []
+    suggested += [f"timeout: {wanted.timeout_s // 60}m"] if wanted.timeout_s is not None else []
+    return pairs(
+        ("job", size.job),
+        ("since", local(size.since_at)),
+        ("programs", f"{size.attempts:,} attempts measured"),
+        ("memory", "" if size.memory_max is None else f"at most {show_amount('memory', size.memory_max)}"),
+        (
+            "cpu",
+            "" if size.cores_max is None else f"at most {size.cores_max:.2g} cores, mean {size.cores_mean or 0:.2g}",
+        ),
+        ("duration", "" if size.p95_ms is None else f"p95 {span(size.p95_ms)}, longest {span(size.longest_ms)}"),
+        ("requested", requested),
+        ("timeout", span(1000 * size.timeout_s)),
+        ("too small", ", ".join(size.too_small)),
+        ("suggested", "; ".join(suggested) or "too few attempts or successes are known: at least 10"),
+    )
+
+
 def deadline_text(deadline: wire.Deadline) -> str:
     at = "" if deadline.at is None else f" {instant_text(deadline.at)}"
     if deadline.state == "missed":
@@ -173,6 +199,12 @@ def _paused(job: wire.Job) -> str:
 def fire_lines(fires: Iterable[datetime], zone: str | None = None, indent: str = "") -> list[str]:
     """Fires on the clocks of the reader, of the schedule and in UTC."""
     return aligned(both(fires, None if zone is None else ZoneInfo(zone)), indent)
+
+
+def planned_start_line(start: wire.PlannedStart) -> str:
+    """When the execution of a flexible job's fire is expected to start."""
+    planned = "its start is not planned yet" if start.start_at is None else f"starts {instant_text(start.start_at)}"
+    return f"fire of {local(start.fire_at)}: {planned}, must end by {local(start.window_end_at)}"
 
 
 def zone_of_job(job: wire.Job) -> ZoneInfo | None:

@@ -13,6 +13,9 @@ from mainspring.domain.placement.resources import COMMON, show_amount
 
 ANY = "*"
 """Label value that matches any value of the worker."""
+SPOT = "worker/spot"
+"""Label of workers on machines that may be taken away at any time. Only jobs that tolerate it run there."""
+PREFER = "prefer"
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,11 +27,12 @@ class Demand:
     resources: Mapping[str, int] = field(default_factory=dict)
     exclusive: bool = False  # needs a worker without other executions
     function: str = ""  # of a Python task; empty (any worker) in lines written by older versions
+    spot: str = ""  # tolerate: may run on spot workers; prefer: does so while one of them is free
 
     @property
     def plain(self) -> bool:
-        """Whether a free slot is enough on any worker with the kind and labels."""
-        return not self.resources and not self.exclusive
+        """Whether any free slot of a worker with the kind and labels is as good as another."""
+        return not self.resources and not self.exclusive and self.spot != PREFER
 
     @property
     def scarce(self) -> bool:
@@ -39,8 +43,9 @@ class Demand:
     def key(self) -> str:
         # In the field of the kind: an api process of an older version finds no worker for it, and leaves it to others.
         parts: dict[str, object] = {"kind": f"{self.kind} {self.function}" if self.function else self.kind}
-        if self.labels:
-            parts["labels"] = dict(sorted(self.labels.items()))
+        labels = {**self.labels, SPOT: self.spot} if self.spot else self.labels  # a label that no older version finds
+        if labels:
+            parts["labels"] = dict(sorted(labels.items()))
         if self.resources:
             parts["resources"] = dict(sorted(self.resources.items()))
         if self.exclusive:
@@ -52,7 +57,8 @@ class Demand:
 def read_demand(key: str) -> Demand:
     fields = msgspec.json.decode(key)
     kind, _, function = fields.pop("kind", "").partition(" ")
-    return Demand(kind, **fields, function=function)
+    spot = fields.get("labels", {}).pop(SPOT, "")
+    return Demand(kind, **fields, function=function, spot=spot)
 
 
 def can_run(
@@ -60,9 +66,12 @@ def can_run(
 ) -> bool:
     """Whether a worker has the kind, the function and the labels, regardless of its load.
 
-    `functions` is None for a worker of an older version, which does not state them.
+    A spot worker takes only what tolerates it. `functions` is None for a worker of an older version, which does not
+    state them.
     """
     if demand.kind and demand.kind not in kinds:
+        return False
+    if SPOT in labels and not demand.spot:
         return False
     if demand.function and functions is not None and not functions.has(demand.function):
         return False
@@ -86,6 +95,8 @@ def lacks(
         found.append(f"the executor {demand.kind!r}")
     elif demand.function and functions is not None and not functions.has(demand.function):
         found.append(f"the function {demand.function!r}")
+    if SPOT in labels and not demand.spot:
+        found.append("a machine that stays (it is a spot worker, and the job does not say spot: tolerate)")
     for name, value in demand.labels.items():
         if name not in labels or value not in (ANY, labels[name]):
             has = f"it has {name}={labels[name]}" if name in labels else "it has no such label"

@@ -43,7 +43,8 @@ def demand_of(spec: JobSpec) -> Demand:
     function = spec.task.function if isinstance(spec.task, PythonTask) else ""
     if len(function) > MAX_FUNCTION_CHARS:  # saved before the names of functions were bounded
         function = ""
-    return Demand(spec.kind, labels, parse_amounts(spec.resources), spec.exclusive, function)
+    spot = "" if spec.spot in (None, "never") else spec.spot
+    return Demand(spec.kind, labels, parse_amounts(spec.resources), spec.exclusive, function, spot)
 
 
 def line_of(spec: JobSpec, *, job_id: UUID, params: Mapping[str, Any] | None = None) -> LineSpec:

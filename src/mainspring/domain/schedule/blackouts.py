@@ -83,6 +83,14 @@ class Blackouts:
         found = self._tenants.get(scope.tenant)
         return None if found is None else found.until(scope, ms)
 
+    def minutes(self, queue: str, begin_ms: int, count: int, step_ms: int) -> list[bool]:
+        """Whether a blackout holds fires of jobs in a queue, of any tenant, for each of `count` steps."""
+        closed = [False] * count
+        for number in range(count):
+            held = self.holding(begin_ms + number * step_ms)
+            closed[number] = any(each.scope.queue in (None, queue) for each in held)
+        return closed
+
     def holding(self, ms: int) -> list[HeldFires]:
         """The jobs whose fire at an instant is held. If several scopes match a job, the narrowest applies."""
         return [held for _, found in sorted(self._tenants.items()) for held in found.holding(ms)]

@@ -262,8 +262,10 @@ def _extra_problems(at: str, step: Step) -> Iterator[Problem]:
         durations["approval/expires"] = step.approval.expires
         if step.approval.scope not in ("write", "admin"):
             yield Problem(f"{at}/approval/scope", f"{step.approval.scope!r} is not a scope", "write or admin")
-        if step.approval.guards_edits and not (step.approval.roles or step.approval.users):
-            yield Problem(f"{at}/approval/guards_edits", "it needs roles or users", "name who may change the workflow")
+        if step.approval.guards_edits and not step.approval.deciders:
+            yield Problem(
+                f"{at}/approval/guards_edits", "it needs roles, users or groups", "name who may change the workflow"
+            )
     if step.event is not None:
         durations["event/timeout"] = step.event.timeout
         if not STEP_NAME.match(step.event.name):

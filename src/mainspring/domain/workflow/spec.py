@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -23,7 +24,7 @@ StepState = Literal["blocked", "waiting", "running", "succeeded", "failed", "tim
 StepKind = Literal["task", "approval", "wait", "event", "workflow"]
 
 STEP_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}\Z")
-MOST_STEPS = 20_000
+MOST_STEPS = 12_000
 MOST_ITEMS = 10_000
 MOST_NEEDS = 10_000
 """Of one step."""
@@ -42,7 +43,8 @@ class Approval(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
     """Waits for approval. Without an answer before `expires` the step is rejected.
 
     The user or token that started the run, or wrote the version of the workflow, cannot approve it unless
-    `self_approval` allows that. With `roles` or `users`, only these decide. `count` users or tokens have to approve.
+    `self_approval` allows that. With `roles`, `users` or `groups`, only these decide. `count` users or tokens have to
+    approve.
     With `guards_edits`, only those who decide may change the workflow.
     """
 
@@ -52,12 +54,20 @@ class Approval(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
     self_approval: bool = False
     roles: Annotated[tuple[Name, ...], msgspec.Meta(max_length=MAX_SMALL_LIST)] = ()
     users: Annotated[tuple[Name, ...], msgspec.Meta(max_length=MAX_SMALL_LIST)] = ()
+    groups: Annotated[tuple[Name, ...], msgspec.Meta(max_length=MAX_SMALL_LIST)] = ()
     count: Annotated[int, msgspec.Meta(ge=1, le=20)] = 1
     guards_edits: bool = False
 
-    def admits(self, *, role: str | None, user: str | None) -> bool:
-        """Whether a caller of this role, or this user, is among those who decide."""
-        return not (self.roles or self.users) or role in self.roles or user in self.users
+    @property
+    def deciders(self) -> tuple[str, ...]:
+        """Who decides, as shown: `role release`, `user ann`, `group auditors`. Empty: every caller with the scope."""
+        kinds = (("role", self.roles), ("user", self.users), ("group", self.groups))
+        return tuple(f"{kind} {name}" for kind, names in kinds for name in names)
+
+    def admits(self, *, role: str | None, user: str | None, groups: Collection[str] = ()) -> bool:
+        """Whether a caller of this role, this user, or a member of these groups is among those who decide."""
+        named = role in self.roles or user in self.users or any(group in self.groups for group in groups)
+        return named or not self.deciders
 
 
 class EventWait(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):

@@ -31,7 +31,7 @@ from mainspring.domain.schedule.schedule import (
     resolve_all,
 )
 from mainspring.ids import new_id, shard_of
-from mainspring.intake.jobs.rows import allowed_plaintext, placement, refuse_workflow
+from mainspring.intake.jobs.rows import allowed_plaintext, finish_by_s, placement, refuse_workflow
 from mainspring.intake.tenant_quotas import check_schedules, reserve_jobs
 from mainspring.intake.validate.isolation import check_isolation
 from mainspring.intake.validate.plugins import check_settings
@@ -304,6 +304,7 @@ def _placement(write: JobWrite, when: Resolved | None, schedule_id: int | None, 
         start_at=before.start_at,
         end_at=before.end_at,
         jitter_ms=before.jitter_ms,
+        finish_by_s=finish_by_s(write.spec, before.schedule_key, before.start_at),
         calendars=before.calendars,
     )
 
@@ -316,7 +317,7 @@ class _SharedChecks:
         self._tenant = tenant
         self._may_exceed = may_exceed
         self._isolated: dict[tuple[str, str], MainspringError | None] = {}
-        self._bounds: dict[tuple[Any, str], bool | MainspringError] = {}
+        self._bounds: dict[tuple[Any, str], bool] = {}
 
     async def exceeds(self, write: JobWrite) -> bool:
         """Whether the timeout exceeds the queue's bound, with permission; raises Invalid without."""
@@ -329,16 +330,11 @@ class _SharedChecks:
             return spec.timeout is not None and write.exceeds_before
         key = (spec.timeout, spec.queue_name)
         if key not in self._bounds:
-            try:
-                self._bounds[key] = await exceeds_bound(
-                    self._connection, spec, tenant=self._tenant, may_exceed=self._may_exceed
-                )
-            except Invalid as error:
-                self._bounds[key] = error
-        found = self._bounds[key]
-        if isinstance(found, MainspringError):
-            raise found
-        return found
+            found = await exceeds_bound(self._connection, spec, tenant=self._tenant, may_exceed=self._may_exceed)
+            if found and not self._may_exceed:  # by an approved request, which is for this job only
+                return True
+            self._bounds[key] = found
+        return self._bounds[key]
 
     async def _check_isolation(self, spec: JobSpec) -> None:
         key = (spec.kind, spec.queue_name)

@@ -24,6 +24,7 @@ from mainspring.intake.jobs.rows import (
     action_on,
     add_one_time_fire,
     allowed_plaintext,
+    finish_by_s,
     job_row,
     lock_job,
     name_taken,
@@ -282,6 +283,7 @@ async def _write_version(
             start_at=row.start_at,
             end_at=row.end_at,
             jitter_ms=row.jitter_ms,
+            finish_by_s=finish_by_s(spec, row.schedule_key, row.start_at),
             calendars=row.calendars,
         )
     version, over_at = await jobs.update_job(

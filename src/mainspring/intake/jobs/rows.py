@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Any
+from datetime import datetime
+from typing import Any, Final
 from uuid import UUID
 
-from mainspring.clock import instant
+import msgspec
+
+from mainspring.clock import LAST_MS, instant, millis
 from mainspring.domain.duration import optional_seconds, parse_duration
 from mainspring.domain.errors import Conflict, MainspringError, NotFound, Problem, invalid
 from mainspring.domain.execution import execution_id, fire_key
+from mainspring.domain.flexible import read_window, window_key
 from mainspring.domain.job import JobSpec, WorkflowTask
 from mainspring.domain.placement.line import keyed, line_of
-from mainspring.domain.schedule.schedule import Resolved, calendars_of, job_seed
+from mainspring.domain.schedule.schedule import Resolved, calendars_of, compile_key, job_seed, zone_of
 from mainspring.store import executions, jobs, lines, schedules
 from mainspring.store.db import Connection
 from mainspring.store.lines import LineRef
 from mainspring.views.schedules import resolve
 
 SYSTEM = "the system"
+ANY_WEEK_MS: Final = 1_768_176_000_000
+"""In January, when few zones change their clocks: windows that end at a wall time have their usual length."""
+FIRES_EXAMINED = 50
 
 
 def action_on(spec: JobSpec, verb: str) -> str:
@@ -63,9 +70,11 @@ async def placement_of(
 
 def placement(spec: JobSpec, when: Resolved | None, schedule_id: int | None, line: LineRef) -> jobs.Placement:
     """The columns of a job whose schedule and line are interned."""
+    key = None if when is None else when.key
+    start_at = None if when is None or when.start_ms is None else instant(when.start_ms)
     return jobs.Placement(
         schedule_id=schedule_id,
-        start_at=None if when is None or when.start_ms is None else instant(when.start_ms),
+        start_at=start_at,
         end_at=None if when is None or when.end_ms is None else instant(when.end_ms),
         queue=spec.queue_name,
         priority=spec.priority,
@@ -75,13 +84,36 @@ def placement(spec: JobSpec, when: Resolved | None, schedule_id: int | None, lin
         misfire_most=spec.misfire.max,
         pause_after=spec.pause_after_failures,
         start_by_s=optional_seconds(spec.start_by),
-        finish_by_s=optional_seconds(spec.finish_by),
+        finish_by_s=finish_by_s(spec, key, start_at),
         max_gap_s=optional_seconds(spec.max_gap),
         jitter_ms=when.jitter_ms or None if when is not None else None,
         calendars=calendars_of(spec.schedule) or None,
         line=line,
         keyed=keyed(spec),
+        flexible=_window(spec),
     )
+
+
+def _window(spec: JobSpec) -> str | None:
+    """The window of a flexible job, with the duration that its author expects."""
+    if spec.flexible is None:
+        return None
+    wanted = spec.flexible
+    if wanted.takes is None and spec.estimated_duration not in (None, "short", "long"):
+        wanted = msgspec.structs.replace(wanted, takes=spec.estimated_duration)
+    return window_key(wanted, zone_of(spec.schedule))
+
+
+def finish_by_s(spec: JobSpec, key: str | None, start_at: datetime | None) -> float | None:
+    """How long after each fire a success is expected: as the job says, or until the end of the longest window."""
+    window = _window(spec)
+    if spec.finish_by is not None or window is None or key is None:
+        return optional_seconds(spec.finish_by)
+    known = read_window(window)
+    if known.within_s is not None:
+        return known.within_s
+    fires = compile_key(key).between(ANY_WEEK_MS if start_at is None else millis(start_at) - 1, LAST_MS, FIRES_EXAMINED)
+    return max(((known.end_ms(at) - at) / 1000 for at in fires), default=None)
 
 
 async def add_one_time_fire(

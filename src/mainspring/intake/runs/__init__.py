@@ -9,11 +9,13 @@ from mainspring.intake.runs.cancel import cancel, finish_cancel
 from mainspring.intake.runs.events import send_event
 from mainspring.intake.runs.rerun import rerun
 from mainspring.intake.runs.start import refuse_due, start, start_due
+from mainspring.intake.runs.step_rights import StepRights, step_rights
 from mainspring.intake.runs.steps import advance_ended, decide, end_wait, force_complete, skip
 from mainspring.intake.runs.transaction import RunTransactions
 
 __all__ = [
     "RunTransactions",
+    "StepRights",
     "advance_ended",
     "cancel",
     "decide",
@@ -26,4 +28,5 @@ __all__ = [
     "skip",
     "start",
     "start_due",
+    "step_rights",
 ]

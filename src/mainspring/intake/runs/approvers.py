@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from uuid import UUID
 
 from mainspring.domain.errors import Conflict, Forbidden, Problem
-from mainspring.domain.principal import Principal
+from mainspring.domain.principal import SHORT_ID, Principal
 from mainspring.domain.workflow.plan import PlanStep
 from mainspring.domain.workflow.run import StepRef
 from mainspring.domain.workflow.spec import Approval, WorkflowSpec
@@ -14,6 +15,13 @@ from mainspring.store import runs, step_approvals, tokens
 from mainspring.store.db import Connection
 
 _SHORT_ID = re.compile(r"\[([0-9a-f]{8})\]\Z")
+
+
+def check_scope(step: PlanStep, scopes: Sequence[str]) -> None:
+    """Refuse a caller without the scope that a gate requires."""
+    approval = step.spec.approval
+    if approval is not None and approval.scope == "admin" and "admin" not in scopes:
+        raise Forbidden(f"the step {step.name!r} requires approval with the scope 'admin'")
 
 
 def check_approver(step: PlanStep, by: str) -> None:
@@ -35,7 +43,7 @@ def check_editor(before: WorkflowSpec, by: str) -> None:
 
 def admits(approval: Approval, by: str) -> bool:
     if isinstance(by, Principal):
-        return approval.admits(role=by.role, user=by.user)
+        return approval.admits(role=by.role, user=by.user, groups=by.groups)
     return approval.admits(role=None, user=None)
 
 
@@ -50,7 +58,7 @@ def refuse_override(step: PlanStep) -> None:
 async def refuse_self_approval(connection: Connection, step: PlanStep, run_id: UUID, *, tenant: int, by: str) -> None:
     """Refuse to open a gate to who wants to pass it, in any way: approving, skipping or completing the step.
 
-    Another token of the same user is no other person.
+    Another token of the same user, or one that a user has issued without being an administrator, is no other person.
     """
     approval = step.spec.approval
     if approval is None or approval.self_approval:
@@ -58,9 +66,11 @@ async def refuse_self_approval(connection: Connection, step: PlanStep, run_id: U
     behind = await runs.run_principals(connection, tenant=tenant, run_id=run_id)
     before_ids = by.name if isinstance(by, Principal) else by  # as runs and versions had it before ids were recorded
     refused = by in behind or before_ids in behind
-    if not refused and isinstance(by, Principal) and by.principal_id is not None:
+    if not refused and isinstance(by, Principal):
         short_ids = [found[1] for text in behind if (found := _SHORT_ID.search(text)) is not None]
-        refused = by.principal_id in await tokens.users_of_tokens(connection, tenant=tenant, short_ids=short_ids)
+        refused = by.person_id.hex[:SHORT_ID] in short_ids or by.person_id in await tokens.persons_of_tokens(
+            connection, tenant=tenant, short_ids=short_ids
+        )
     if refused:
         message = (
             f"the step {step.name!r} needs the approval of another token: {by} started the run or wrote the workflow"
@@ -75,9 +85,8 @@ async def add_approval(
     """Add an approval to those that a step has; return all of them. Each user or token counts once."""
     if not isinstance(by, Principal):
         return [by]
-    approver_id = by.principal_id or by.token_id
     if not await step_approvals.insert_approval(
-        connection, tenant=tenant, ref=ref, approver_id=approver_id, by=by, note=note
+        connection, tenant=tenant, ref=ref, approver_id=by.person_id, by=by, note=note
     ):
         message = f"{by} has approved the step {step.name!r} already; it needs the approval of others"
         raise Conflict(message, code="already_approved")
@@ -85,5 +94,4 @@ async def add_approval(
 
 
 def _deciders(approval: Approval) -> str:
-    named = [*(f"the role {name!r}" for name in approval.roles), *(f"the user {name!r}" for name in approval.users)]
-    return " or ".join(named)
+    return " or ".join(f"the {kind} {name!r}" for kind, _, name in (text.partition(" ") for text in approval.deciders))

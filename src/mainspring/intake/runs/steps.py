@@ -12,12 +12,18 @@ from typing import Any
 from uuid import UUID
 
 from mainspring import wire
-from mainspring.domain.errors import Conflict, Forbidden, invalid
+from mainspring.domain.errors import Conflict, invalid
 from mainspring.domain.workflow.freeing import free
 from mainspring.domain.workflow.plan import PlanStep
 from mainspring.domain.workflow.readiness import Weight
 from mainspring.domain.workflow.run import ExecutionEnd, Run, StepEnd, StepRef
-from mainspring.intake.runs.approvers import add_approval, check_approver, refuse_override, refuse_self_approval
+from mainspring.intake.runs.approvers import (
+    add_approval,
+    check_approver,
+    check_scope,
+    refuse_override,
+    refuse_self_approval,
+)
 from mainspring.intake.runs.rerun import FAILED, StepAudit, rerun_freed
 from mainspring.intake.runs.transaction import OPEN, RunTransactions
 from mainspring.runs.advance import Advanced, RunAdvance, advance
@@ -45,7 +51,7 @@ async def decide(
     def decided(step: PlanStep, state: str) -> StepEnd | None:
         if step.spec.approval is None:
             raise Conflict(f"the step {name!r} waits for no approval", code="no_approval")
-        _check_scope(step, scopes)
+        check_scope(step, scopes)
         check_approver(step, by)
         if state != "waiting":
             return None
@@ -108,7 +114,7 @@ async def _override(
     reason = f"{'skipped' if flag == 'skipped' else 'completed'} by {entry.by}: {entry.reason}"
 
     def overridden(step: PlanStep, old: str) -> StepEnd | None:
-        _check_scope(step, scopes)  # a caller that may not approve must not bypass the approval either
+        check_scope(step, scopes)  # a caller that may not approve must not bypass the approval either
         check_approver(step, entry.by)
         refuse_override(step)
         if old not in ("blocked", "waiting", "running", *FAILED):
@@ -245,12 +251,6 @@ async def _step_number(
     row = await transactions.views.started_row(connection, run_id, tenant=tenant)
     known = await transactions.views.plan_of(connection, tenant=tenant, job_id=row["job_id"], version=row["version"])
     return step_named(known, name).number
-
-
-def _check_scope(step: PlanStep, scopes: Sequence[str]) -> None:
-    approval = step.spec.approval
-    if approval is not None and approval.scope == "admin" and "admin" not in scopes:
-        raise Forbidden(f"the step {step.name!r} requires approval with the scope 'admin'")
 
 
 async def end_wait(transactions: RunTransactions, ref: StepRef, *, tenant: int) -> None:

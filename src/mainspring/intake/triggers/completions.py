@@ -14,6 +14,7 @@ import structlog
 
 from mainspring import wire
 from mainspring.domain.errors import NotFound
+from mainspring.intake.tenant_quotas import start_refusal
 from mainspring.intake.triggers.decide import Arrival, decide, refusal
 from mainspring.intake.triggers.deliver import paused, settle
 from mainspring.store import executions, triggers
@@ -72,6 +73,8 @@ async def _decide_one(database: Database, trigger: TriggerRow, row: DeliveryRow)
     async with database.transaction() as connection:
         if not await triggers.lock_pending(connection, tenant=trigger.tenant, delivery_id=row.delivery_id):
             return 0
+        if decision.outcome == "started" and await start_refusal(connection, tenant=trigger.tenant) is not None:
+            return 0  # it stays pending until the tenant has room, or is resumed
         done = await settle(connection, trigger, row, decision)
     metrics.TRIGGER_DELIVERIES.labels(trigger.kind, done.outcome).inc()
     return 1

@@ -14,9 +14,11 @@ from mainspring.domain.audit import changes
 from mainspring.domain.channel import new_secret
 from mainspring.domain.duration import parse_duration
 from mainspring.domain.errors import Conflict, Invalid, invalid
+from mainspring.domain.topic import TopicSource
 from mainspring.domain.trigger import (
     MAX_FILE_TRIGGERS,
     MAX_OVERLAP_S,
+    MAX_TOPIC_TRIGGERS,
     MAX_TRIGGERS,
     CompletionSource,
     TriggerSecrets,
@@ -28,12 +30,14 @@ from mainspring.domain.trigger import (
 )
 from mainspring.domain.watch import FilesSource
 from mainspring.intake.triggers import signing
-from mainspring.store import audit, needs, trigger_files, triggers
+from mainspring.store import audit, needs, trigger_files, trigger_topics, triggers
 from mainspring.store.db import Connection, Database, Taken, database_now_ms
 from mainspring.store.triggers import TriggerRow
 from mainspring.vault.vault import Vault
 from mainspring.views import refs
 from mainspring.views import triggers as views
+
+NO_READER = "no scheduler process reads the cluster {!r} yet; an operator adds it with --kafka-triggers"
 
 
 async def create(
@@ -66,12 +70,17 @@ async def create(
                 by=by,
                 most=MAX_TRIGGERS,
                 most_files=MAX_FILE_TRIGGERS,
+                most_topics=MAX_TOPIC_TRIGGERS,
             )
             if not made:
-                message = f"a tenant may have {MAX_TRIGGERS:,} triggers, {MAX_FILE_TRIGGERS} of them for files"
-                raise Conflict(message, code="too_many_triggers")
-            if isinstance(spec.source, FilesSource):
+                few = f"{MAX_FILE_TRIGGERS} of them for files, {MAX_TOPIC_TRIGGERS} for topics"
+                raise Conflict(f"a tenant may have {MAX_TRIGGERS:,} triggers, {few}", code="too_many_triggers")
+            if isinstance(spec.source, FilesSource | TopicSource):
                 await trigger_files.begin_watch(connection, tenant=tenant, trigger_id=trigger_id)
+            if isinstance(spec.source, TopicSource):
+                await trigger_topics.topic_read(
+                    connection, tenant=tenant, trigger_id=trigger_id, problem=NO_READER.format(spec.source.cluster)
+                )
             await audit.record(
                 connection, "trigger.create", name, tenant=tenant, by=by, name=name, kind=kind_of(spec), job=spec.job
             )

@@ -11,6 +11,7 @@ from mainspring.domain.errors import Invalid, MainspringError, NotFound
 from mainspring.domain.job import WorkflowTask
 from mainspring.domain.trigger import TriggerSpec
 from mainspring.intake.executions import Submission, insert_one
+from mainspring.intake.tenant_quotas import start_refusal
 from mainspring.intake.triggers.decide import Arrival, Decision, decide, refusal
 from mainspring.intake.validate.params import check_params
 from mainspring.store import trigger_starts, triggers
@@ -94,6 +95,8 @@ class _Refused(Exception):
 
 async def _start(connection: Connection, trigger: TriggerRow, row: DeliveryRow, decision: Decision) -> UUID:
     job = await _job(connection, trigger, decision.params)
+    if (reason := await start_refusal(connection, tenant=trigger.tenant)) is not None:
+        raise _Refused(refusal("paused", reason))
     by = f"{trigger_starts.CREATED_BY}{trigger.name}, delivery {row.key}"[:MAX_BY_CHARS]
     # The row of the delivery makes it unique; with the key, the id of the execution is computed from it as well.
     digest = hashlib.sha256(row.key.encode()).hexdigest()[:32]

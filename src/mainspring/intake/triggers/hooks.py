@@ -12,12 +12,14 @@ from mainspring import wire
 from mainspring.codec import decode
 from mainspring.domain.channel import new_secret
 from mainspring.domain.errors import Conflict, NotFound, Unauthenticated, Unavailable
+from mainspring.domain.topic import TopicSource
 from mainspring.domain.trigger import CompletionSource, WebhookSource
 from mainspring.domain.watch import FilesSource
 from mainspring.domain.webhook import BadSignature, SignatureHeaders, check_signature, delivery_of, visible
 from mainspring.intake.triggers.completions import ended_sample
 from mainspring.intake.triggers.decide import Arrival
 from mainspring.intake.triggers.signing import active_secrets
+from mainspring.intake.triggers.topics import topic_sample
 from mainspring.store import triggers
 from mainspring.store.db import Database
 from mainspring.store.triggers import TriggerRow
@@ -88,6 +90,8 @@ async def sample_of(
         return trigger, await ended_sample(database, sample, tenant=tenant)
     if isinstance(source, FilesSource):
         return trigger, Arrival("sample", None, {"file": {} if sample.body is None else sample.body})
+    if isinstance(source, TopicSource):
+        return trigger, topic_sample(source, sample)
     headers = [(name.lower(), value) for name, value in sample.headers.items()]
     content = {} if sample.body is None else sample.body
     key, event = delivery_of(source.scheme, dict(headers), b"", content, names=source.names, dedupe=source.dedupe)

@@ -14,3 +14,7 @@ UNION ALL SELECT 'jobs', count(*) FROM jobs UNION ALL SELECT 'job_versions', cou
 UNION ALL SELECT 'executions', count(*) FROM executions UNION ALL SELECT 'runs', count(*) FROM runs
 UNION ALL SELECT 'dead_letters', count(*) FROM dead_letters UNION ALL SELECT 'queues', count(*) FROM queues
 UNION ALL SELECT 'calendars', count(*) FROM calendars UNION ALL SELECT 'channels', count(*) FROM channels;
+
+-- name: owns_schema
+-- Whether the role of this session owns the schema, which pg_dump needs: it locks every table.
+SELECT pg_has_role(nspowner, 'MEMBER') FROM pg_namespace WHERE nspname = 'mainspring';

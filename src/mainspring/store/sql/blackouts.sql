@@ -39,6 +39,7 @@ WITH gone AS (
       AND (gone.queue IS NULL OR e.queue = gone.queue) AND (gone.job_id IS NULL OR e.job_id = gone.job_id)
       AND j.job_id = e.job_id AND e.fire_at <= gone.deleted_at AND e.due_at < 'infinity'
       AND e.due_at > gone.deleted_at AND e.due_at > e.fire_at + coalesce(j.jitter_ms, 0) * interval '1 ms'
+      AND j.flexible IS NULL -- their starts are planned, around blackouts
     RETURNING e.due_at
 )
 SELECT blackout_id, (SELECT min(due_at) FROM free) AS due_at FROM gone;

@@ -65,8 +65,11 @@ SELECT job_id, $1, notice, channel, by_s, factor FROM wanted
 ON CONFLICT (notice, job_id, channel) DO UPDATE SET by_s = excluded.by_s, factor = excluded.factor;
 
 -- name: subscribed
--- Names of the events with a subscriber, over all tenants: a handful, each found by one index probe.
+-- Names of the events with a subscriber, over all tenants: a handful, each found by one index probe. A stream of all events
+-- counts as a subscriber of those in $1.
 SELECT DISTINCT unnest(events) AS event FROM channels WHERE disabled_at IS NULL
+UNION ALL
+SELECT unnest($1::text[]) WHERE events_wanted()
 UNION ALL
 SELECT 'job.' || k.notice FROM unnest(ARRAY['failed', 'recovered', 'slow', 'late', 'missed']) AS k (notice)
 WHERE EXISTS (SELECT FROM job_notices n WHERE n.notice = k.notice COLLATE "C");

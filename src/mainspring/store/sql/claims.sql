@@ -34,13 +34,15 @@ RETURNING e.execution_id, e.job_id, e.version, e.attempt, e.session_id, e.fire_a
 -- Claims the first executions of one line for free slots. $1: sessions; $2: for each slot, in the order they are
 -- filled, the index of its session. Commits before any worker learns of it. Slots of ended or draining sessions stay
 -- empty. Rows are updated by ctid, which the lock keeps stable: 1 µs less per row than by key. A row that moved while it
--- was being locked is left for the next claim. Sessions come from an array: a join was 10 times slower.
+-- was being locked is left for the next claim. Sessions come from an array: a join was 10 times slower. Nothing of a
+-- suspended tenant starts, whatever the caches of dispatchers hold.
 WITH <<live>>, chosen AS (
     SELECT locked.tid, row_number() OVER () AS slot
     FROM (
         SELECT ctid AS tid FROM executions
         WHERE state = 'queued' AND line_id = $3 AND (rank, execution_id) > ($4, $5) AND tenant_id = $6
           AND (start_by_at IS NULL OR attempt > 0 OR start_by_at > (SELECT db_now()))
+          AND NOT EXISTS (SELECT FROM tenants WHERE tenant_id = $6 AND suspended_at IS NOT NULL)
         ORDER BY rank, execution_id
         LIMIT cardinality($2::smallint[])
         FOR UPDATE SKIP LOCKED
@@ -62,6 +64,7 @@ WITH locked_key AS MATERIALIZED (
         SELECT ctid AS tid FROM executions
         WHERE state = 'queued' AND line_id = $3 AND (rank, execution_id) > ($4, $5) AND tenant_id = $6
           AND (start_by_at IS NULL OR attempt > 0 OR start_by_at > (SELECT db_now()))
+          AND NOT EXISTS (SELECT FROM tenants WHERE tenant_id = $6 AND suspended_at IS NOT NULL)
         ORDER BY rank, execution_id
         LIMIT (SELECT least(cardinality($2::smallint[]), slots) FROM free)
         FOR UPDATE SKIP LOCKED
@@ -94,6 +97,7 @@ WITH <<live>>, free AS (
     JOIN executions e ON e.execution_id = ANY (ARRAY[w.execution_id])
     WHERE e.state = $3::text AND (SELECT sessions FROM live)[w.n] IS NOT NULL
       AND (e.start_by_at IS NULL OR e.attempt > 0 OR e.start_by_at > (SELECT db_now()))
+      AND e.tenant_id <> ALL (ARRAY(SELECT t.tenant_id FROM tenants t WHERE t.suspended_at IS NOT NULL))
     FOR UPDATE OF e SKIP LOCKED
 )
 UPDATE executions e

@@ -30,9 +30,9 @@ created_by, start_by_at, line_id, limit_id, session_id, attempt, started_at
 
 -- part: submission_rows
 -- Rows of requested executions: queued; waiting when due later ($6, in ms); or running on a session ($11) that has a free
--- slot for line $12 (direct handoff), if the session is alive and the execution still belongs to that line. A submission
--- has no row if its job is deleted, or is not of its tenant or its version ($4; null: any). The id is the due time followed
--- by $1. OFFSET 0 makes the plan look up the job of each submission: while the table has no statistics, a generic plan
+-- slot for line $12 (direct handoff), if the session is alive, the execution still belongs to that line, and the tenant is
+-- not suspended. A submission has no row if its job is deleted, or is not of its tenant or its version ($4; null: any). The
+-- id is the due time followed by $1. OFFSET 0 makes the plan look up the job of each submission: while the table has no statistics, a generic plan
 -- would otherwise begin with a scan of all jobs. Use a hot connection for many: on others the look-up may be a scan.
 SELECT (lpad(to_hex(due_ms), 12, '0') || suffix)::uuid AS execution_id, job_id, tenant_id, version, shard, priority,
        CASE WHEN due_ms > now_ms THEN 'waiting' WHEN session_id IS NULL THEN 'queued' ELSE 'running' END AS state,
@@ -56,6 +56,7 @@ FROM (
     CROSS JOIN LATERAL (SELECT * FROM jobs WHERE jobs.job_id = w.job_id OFFSET 0) AS j
     LEFT JOIN sessions s ON s.session_id = w.session_id AND s.state = 'active' AND s.lease_expires_at > clock.now
      AND w.session_line = coalesce(w.line_id, j.line_id) AND w.at_ms IS NULL
+     AND w.tenant_id <> ALL (ARRAY(SELECT t.tenant_id FROM tenants t WHERE t.suspended_at IS NOT NULL))
     WHERE j.tenant_id = w.tenant_id AND j.deleted_at IS NULL AND j.version = coalesce(w.version, j.version)
 ) AS wanted
 
@@ -73,10 +74,37 @@ INSERT INTO executions (<<submission_columns>>)
 RETURNING <<submission_answer>>;
 
 -- name: submit_many
--- The same without what only the responses to single submissions need.
-INSERT INTO executions (<<submission_columns>>)
-<<submission_rows>>
-RETURNING execution_id, job_id, line_id, rank, state, due_at;
+-- Inserts manual executions of one user that wait in the lines of their jobs: a batch. They are numbered from 0, the ones
+-- of each job ($3) from $4 to $5 together; $6 has 10 bytes of the id of each, $7 to $9 (null, or one of each) when it is
+-- due, its nominal time and its params. Returns the jobs that exist and are of the tenant $1, whose executions were
+-- inserted, and the time: neither the driver nor PostgreSQL handles each row once more.
+WITH clock AS MATERIALIZED (
+    SELECT at AS now, floor(extract(epoch FROM at) * 1000)::bigint AS now_ms FROM (SELECT db_now()) AS c (at)
+), found AS MATERIALIZED (
+    SELECT w.first, w.last, j.job_id, j.tenant_id, j.version, j.shard, j.priority, j.queue, j.start_by_s, j.line_id,
+           j.limit_id
+    FROM unnest($3::uuid[], $4::int[], $5::int[]) AS w (job_id, first, last)
+    CROSS JOIN LATERAL (SELECT * FROM jobs WHERE jobs.job_id = w.job_id OFFSET 0) AS j
+    WHERE j.tenant_id = $1 AND j.deleted_at IS NULL
+), made AS (
+    INSERT INTO executions (execution_id, job_id, tenant_id, version, shard, priority, state, trigger, queue, rank, fire_at,
+                            due_at, queued_at, params, created_by, start_by_at, line_id, limit_id)
+    SELECT (lpad(to_hex(w.due_ms), 12, '0') || encode(substr($6::bytea, w.n * 10 + 1, 10), 'hex'))::uuid, j.job_id,
+           j.tenant_id, j.version, j.shard, j.priority, CASE WHEN w.due_ms > clock.now_ms THEN 'waiting' ELSE 'queued' END,
+           'manual', j.queue, claim_rank(w.due_ms, j.priority), coalesce(($8::timestamptz[])[w.n + 1], w.due_at), w.due_at,
+           CASE WHEN w.due_ms <= clock.now_ms THEN clock.now END, ($9::jsonb[])[w.n + 1], $2,
+           w.due_at + make_interval(secs => j.start_by_s), j.line_id, j.limit_id
+    FROM found j
+    CROSS JOIN clock
+    CROSS JOIN LATERAL (
+        SELECT n, due_ms, timestamptz 'epoch' + due_ms * interval '1 millisecond' AS due_at
+        FROM (
+            SELECT n, greatest(($7::bigint[])[n + 1], clock.now_ms) AS due_ms
+            FROM generate_series(j.first, j.last) AS n
+        ) AS numbered
+    ) AS w
+)
+SELECT job_id, line_id, claim_rank(clock.now_ms, priority) AS rank, clock.now_ms FROM found CROSS JOIN clock;
 
 -- name: submit_keyed
 -- The same for executions of which some have an idempotency key ($13: by the suffix of the id, the key and the digest in
@@ -236,6 +264,24 @@ FROM (
     CROSS JOIN LATERAL (
         SELECT * FROM history
         WHERE tenant_id = $1 AND state = wanted.state COLLATE "C" AND state <> 'succeeded' AND execution_id < $2
+        ORDER BY execution_id DESC LIMIT $3
+    ) AS h
+    ORDER BY h.execution_id DESC LIMIT $3
+) AS e
+JOIN jobs j USING (job_id) LEFT JOIN sessions s USING (session_id) LEFT JOIN workers w USING (worker_id)
+<<step_of>>
+ORDER BY e.execution_id DESC;
+
+-- name: list_exceptions_of_job
+-- The same for one job. By its own index: a job may have a million executions, and none in a rare state.
+SELECT e.*, NULL::timestamptz AS cancel_at, j.name AS job_name, w.name AS worker_name, NULL::jsonb AS progress,
+       step.step_run, step.step_workflow, step.step_item, step.step_name, step.step_number, step.step_job,
+       step.step_version
+FROM (
+    SELECT h.* FROM unnest($4::text[]) AS wanted (state)
+    CROSS JOIN LATERAL (
+        SELECT * FROM history
+        WHERE tenant_id = $1 AND job_id = $5 AND state = wanted.state COLLATE "C" AND state <> 'succeeded' AND execution_id < $2
         ORDER BY execution_id DESC LIMIT $3
     ) AS h
     ORDER BY h.execution_id DESC LIMIT $3

@@ -74,9 +74,14 @@ SELECT NULL, true, count(*), NULL, NULL FROM queued WHERE state = 'blocked' HAVI
 UNION ALL
 SELECT reason, false, count(*), NULL, NULL FROM skipped GROUP BY reason;
 
+-- part: planned_start
+-- The start of a job's own, or one of those that its execution shares with others.
+j.starts[coalesce(j.place, 1 + jitter_ms(j.execution_id, cardinality(j.starts) - 1, NULL))]
+
 -- name: fire_delayed
--- Like `fire`, for schedules with jobs that start later than their instant: because of jitter, of a blackout, or because
--- they need other jobs. Jobs with needs are inserted as waiting; the caller releases them if the needs are met.
+-- Like `fire`, for schedules with jobs that start later than their instant: because of jitter, of a window (the leader has
+-- planned its start, see planned_starts.sql; without a plan it starts at its instant), of a blackout, or because they need
+-- other jobs. Jobs with needs are inserted as waiting; the caller releases them if the needs are met.
 -- $9: milliseconds to the next fire. $10 to $16: for an instant of a schedule and some jobs (tenant, queue, job; null:
 -- any) the end of the blackout, and the later fires inside it. Fires inside count as missed in advance: the misfire
 -- policy decides now which of them wait for the end.
@@ -91,7 +96,8 @@ WITH due AS (
 ), active AS (
     SELECT execution_id(d.prefix, j.job_id, d.trigger_key) AS execution_id,
            j.job_id, j.tenant_id, j.version, j.shard, j.priority, j.queue, j.overlap, j.misfire, j.misfire_most,
-           j.misfire_s, j.jitter_ms, j.start_by_s, j.line_id, j.limit_id, j.needs, d.gap_ms,
+           j.misfire_s, j.jitter_ms, j.start_by_s, j.line_id, j.limit_id, j.needs, d.gap_ms, p.starts,
+           array_position(p.job_ids, j.job_id) AS place,
            claim_rank(d.rank, j.priority) AS rank, d.fire_at, h.until,
            greatest(h.until, CASE WHEN d.newer >= 0 THEN $8::timestamptz END) AS decided_at,
            greatest(d.newer, (
@@ -100,6 +106,8 @@ WITH due AS (
            )) AS newer
     FROM due d
     JOIN jobs j ON j.schedule_id = d.schedule_id AND j.shard = d.shard
+    LEFT JOIN planned_starts p ON p.schedule_id = j.schedule_id AND p.fire_at = d.fire_at AND p.queue = j.queue
+        AND p.flexible = j.flexible
     LEFT JOIN LATERAL (
         SELECT until, inside FROM held
         WHERE held.schedule_id = d.schedule_id AND held.fire_at = d.fire_at AND held.tenant_id = j.tenant_id
@@ -113,6 +121,7 @@ WITH due AS (
                 AND (j.misfire = 'skip' OR j.misfire = 'latest' AND j.newer > 0 OR j.newer >= j.misfire_most
                      OR j.fire_at < j.decided_at - make_interval(secs => j.misfire_s)) AS missed,
            CASE WHEN j.until > $8 THEN j.until
+                WHEN j.starts IS NOT NULL THEN greatest(j.fire_at, <<planned_start>>)
                 ELSE j.fire_at + jitter_ms(j.execution_id, j.jitter_ms, j.gap_ms) * interval '1 ms'
            END AS due_at,
            <<overlap>>
@@ -208,3 +217,12 @@ FROM unnest($1::smallint[]) AS mine (shard)
 CROSS JOIN LATERAL (
     SELECT due_at FROM executions WHERE state = 'waiting' AND shard = mine.shard ORDER BY due_at LIMIT 1
 ) AS first;
+
+-- name: waiting_ahead
+-- The next waiting executions of each shard ($2 of each).
+SELECT mine.shard, ahead.due_at
+FROM unnest($1::smallint[]) AS mine (shard)
+CROSS JOIN LATERAL (
+    SELECT due_at FROM executions
+    WHERE state = 'waiting' AND shard = mine.shard AND due_at < 'infinity' ORDER BY due_at LIMIT $2
+) AS ahead;

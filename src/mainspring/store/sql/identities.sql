@@ -1,10 +1,12 @@
 -- name: ensure_identity
--- Adds a user that an issuer knows, or updates its role and name, unless it is blocked; then adds the token that stands
--- for it in one role. Returns whether the user is new; nothing if it is blocked.
+-- Adds a user that an issuer knows, or updates its role, name and groups, unless it is blocked; then adds the token that
+-- stands for it in one role. Returns whether the user is new; nothing if it is blocked.
 WITH principal AS (
-    INSERT INTO principals AS p (principal_id, tenant_id, kind, name, display_name, role, issuer, subject, created_by)
-    VALUES ($1, $2, 'user', $3, $4, $5, $6, $7, $8)
-    ON CONFLICT (principal_id) DO UPDATE SET role = excluded.role, display_name = excluded.display_name
+    INSERT INTO principals AS p (principal_id, tenant_id, kind, name, display_name, role, issuer, subject, created_by,
+                                 groups)
+    VALUES ($1, $2, 'user', $3, $4, $5, $6, $7, $8, $12)
+    ON CONFLICT (principal_id) DO UPDATE SET role = excluded.role, display_name = excluded.display_name,
+        groups = excluded.groups
     WHERE p.tenant_id = excluded.tenant_id AND p.blocked_at IS NULL AND p.deleted_at IS NULL
     RETURNING p.principal_id, p.tenant_id, p.role, p.xmax = 0 AS added
 ), token AS (

@@ -2,9 +2,10 @@
 -- Adds a job. The caller has locked its shard row (bump_shard), so the next tick reads it.
 INSERT INTO jobs (job_id, tenant_id, name, version, shard, change, schedule_id, active_from, start_at, end_at,
                   queue, priority, overlap, misfire, misfire_s, misfire_most, paused_at, created_at, updated_at,
-                  pause_after, start_by_s, finish_by_s, max_gap_s, jitter_ms, calendars, line_id, limit_id, keyed)
+                  pause_after, start_by_s, finish_by_s, max_gap_s, jitter_ms, calendars, line_id, limit_id, keyed,
+                  flexible)
 SELECT $1, $2, $3, 1, $4, $5, $6, $22, $7, $8, $9, $10, $11, $12, $14, $15, CASE WHEN $13 THEN now.at END, now.at,
-       now.at, $16, $17, $18, $19, $20, $21, $23, $24, $25
+       now.at, $16, $17, $18, $19, $20, $21, $23, $24, $25, $26
 FROM (SELECT db_now()) AS now (at);
 
 -- name: insert_version
@@ -16,19 +17,20 @@ VALUES ($1, $2, $3, $4, $5, $6, $7, $8);
 -- Adds many jobs. The caller has locked their shard rows (bump_edited_shards).
 INSERT INTO jobs (job_id, tenant_id, name, version, shard, change, schedule_id, active_from, start_at, end_at,
                   queue, priority, overlap, misfire, misfire_s, misfire_most, paused_at, created_at, updated_at,
-                  pause_after, start_by_s, finish_by_s, max_gap_s, jitter_ms, calendars, line_id, limit_id, keyed)
+                  pause_after, start_by_s, finish_by_s, max_gap_s, jitter_ms, calendars, line_id, limit_id, keyed,
+                  flexible)
 SELECT w.job_id, $1, w.name, 1, w.shard, w.change, w.schedule_id, $2, w.start_at, w.end_at, w.queue, w.priority,
        w.overlap, w.misfire, w.misfire_s, w.misfire_most, CASE WHEN w.paused THEN now.at END, now.at, now.at,
        w.pause_after, w.start_by_s, w.finish_by_s, w.max_gap_s, w.jitter_ms,
        CASE WHEN w.calendars IS NOT NULL THEN ARRAY(SELECT jsonb_array_elements_text(w.calendars)) END,
-       w.line_id, w.limit_id, w.keyed
+       w.line_id, w.limit_id, w.keyed, w.flexible
 FROM unnest($3::uuid[], $4::text[], $5::smallint[], $6::bigint[], $7::bool[], $8::bigint[], $9::timestamptz[],
             $10::timestamptz[], $11::text[], $12::smallint[], $13::text[], $14::text[], $15::float8[], $16::int[],
             $17::int[], $18::float8[], $19::float8[], $20::float8[], $21::int[], $22::jsonb[], $23::int[], $24::bigint[],
-            $25::bool[])
+            $25::bool[], $26::text[])
     AS w (job_id, name, shard, change, paused, schedule_id, start_at, end_at, queue, priority, overlap, misfire,
           misfire_s, misfire_most, pause_after, start_by_s, finish_by_s, max_gap_s, jitter_ms, calendars, line_id,
-          limit_id, keyed)
+          limit_id, keyed, flexible)
 CROSS JOIN (SELECT db_now()) AS now (at);
 
 -- name: insert_versions
@@ -45,15 +47,15 @@ UPDATE jobs j SET version = j.version + 1, change = w.change, schedule_id = w.sc
     misfire_s = w.misfire_s, misfire_most = w.misfire_most, pause_after = w.pause_after, start_by_s = w.start_by_s,
     finish_by_s = w.finish_by_s, max_gap_s = w.max_gap_s, jitter_ms = w.jitter_ms,
     calendars = CASE WHEN w.calendars IS NOT NULL THEN ARRAY(SELECT jsonb_array_elements_text(w.calendars)) END,
-    line_id = w.line_id, limit_id = w.limit_id, keyed = w.keyed,
+    line_id = w.line_id, limit_id = w.limit_id, keyed = w.keyed, flexible = w.flexible,
     active_from = CASE WHEN w.rescheduled THEN $2 ELSE j.active_from END, updated_at = db_now()
 FROM unnest($3::uuid[], $4::int[], $5::bool[], $6::bigint[], $7::bigint[], $8::timestamptz[], $9::timestamptz[],
             $10::text[], $11::smallint[], $12::text[], $13::text[], $14::float8[], $15::int[], $16::int[],
             $17::float8[], $18::float8[], $19::float8[], $20::int[], $21::jsonb[], $22::int[], $23::bigint[],
-            $24::bool[])
+            $24::bool[], $25::text[])
     AS w (job_id, version, rescheduled, change, schedule_id, start_at, end_at, queue, priority, overlap, misfire,
           misfire_s, misfire_most, pause_after, start_by_s, finish_by_s, max_gap_s, jitter_ms, calendars, line_id,
-          limit_id, keyed)
+          limit_id, keyed, flexible)
 WHERE j.job_id = w.job_id AND j.tenant_id = $1 AND j.version = w.version AND j.deleted_at IS NULL
 RETURNING j.job_id;
 
@@ -67,7 +69,8 @@ WHERE j.job_id = $1 AND j.tenant_id = $2 FOR NO KEY UPDATE OF j;
 UPDATE jobs SET name = $4, version = version + 1, change = $5, schedule_id = $6, start_at = $7, end_at = $8,
     queue = $9, priority = $10, overlap = $11, misfire = $12, misfire_s = $15, misfire_most = $16,
     pause_after = $17, start_by_s = $18, finish_by_s = $19, max_gap_s = $20, jitter_ms = $21, calendars = $22,
-    line_id = $24, limit_id = $25, keyed = $26, needs = EXISTS (SELECT FROM job_needs n WHERE n.child_id = $1),
+    line_id = $24, limit_id = $25, keyed = $26, flexible = $27,
+    needs = EXISTS (SELECT FROM job_needs n WHERE n.child_id = $1),
     active_from = CASE WHEN $13 OR (paused_at IS NOT NULL AND NOT $14) THEN $23 ELSE active_from END,
     paused_at = CASE WHEN $14 THEN coalesce(paused_at, db_now()) END,
     pause_reason = CASE WHEN $14 THEN pause_reason END, paused_until = CASE WHEN $14 THEN paused_until END,
@@ -156,8 +159,9 @@ ORDER BY j.name COLLATE "C" LIMIT $3;
 -- The latest 20 executions of the job wanted.job_id, newest first. Live ones come in order from executions_job: rows are
 -- compared instead of job_id alone, so the planner cannot walk all live executions by id; `>=` implies the index's
 -- condition. The days of history since $3 are read first, those since $4 only if these are not enough, and earlier ones
--- only after them: each day is a probe of its own. The limit is written out: with a parameter, PostgreSQL estimates a plan
--- for all parameters as so costly that it plans each call again, which took 2 ms with 30 days of history.
+-- only after them: each day is a probe of its own, and $5 leaves out the empty days that are created ahead. The limit is
+-- written out: with a parameter, PostgreSQL estimates a plan for all parameters as so costly that it plans each call
+-- again, which took 2 ms with 30 days of history.
 CROSS JOIN LATERAL (
     (SELECT execution_id, state, fire_at, NULL::timestamptz AS finished_at, NULL::int AS duration_ms FROM executions
      WHERE job_id >= wanted.job_id
@@ -168,7 +172,7 @@ CROSS JOIN LATERAL (
     UNION ALL
     (SELECT * FROM (
          (SELECT execution_id, state, fire_at, finished_at, duration_ms FROM history
-          WHERE job_id = wanted.job_id AND tenant_id = $1 AND finished_at >= $3
+          WHERE job_id = wanted.job_id AND tenant_id = $1 AND finished_at >= $3 AND finished_at < $5
           ORDER BY execution_id DESC LIMIT 20)
          UNION ALL
          (SELECT execution_id, state, fire_at, finished_at, duration_ms FROM history
@@ -244,13 +248,14 @@ SELECT reltuples FROM pg_class WHERE oid = 'jobs'::regclass;
 
 -- name: schedule_loads
 -- Number of active jobs of a tenant that share a schedule, a start and an end; the most shared first. $3: percentage of
--- the table's pages that is sampled, so that the work is bounded for any number of jobs.
-SELECT s.schedule_id, coalesce(s.content, s.key) AS key, shared.start_at, shared.end_at, shared.jobs
+-- the table's pages that is sampled, so that the work is bounded for any number of jobs. $4: by queue as well.
+SELECT s.schedule_id, coalesce(s.content, s.key) AS key, shared.start_at, shared.end_at, shared.queue, shared.jobs
 FROM (
-    SELECT schedule_id, start_at, end_at, count(*) AS jobs FROM jobs TABLESAMPLE SYSTEM ($3)
+    SELECT schedule_id, start_at, end_at, CASE WHEN $4 THEN queue ELSE '' END AS queue, count(*) AS jobs
+    FROM jobs TABLESAMPLE SYSTEM ($3)
     WHERE tenant_id = $1 AND deleted_at IS NULL AND paused_at IS NULL AND schedule_id IS NOT NULL
       AND (end_at IS NULL OR end_at > (SELECT db_now()))
-    GROUP BY schedule_id, start_at, end_at ORDER BY count(*) DESC, schedule_id LIMIT $2
+    GROUP BY 1, 2, 3, 4 ORDER BY count(*) DESC, schedule_id, 4 LIMIT $2
 ) AS shared
 JOIN schedules s USING (schedule_id);
 

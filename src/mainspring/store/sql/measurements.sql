@@ -104,6 +104,10 @@ SELECT 'channel_failing', tenant_id, name, extract(epoch FROM (SELECT now FROM c
        last_error
 FROM channels WHERE failing_since IS NOT NULL AND disabled_at IS NULL
 UNION ALL
+SELECT 'topic_lag', t.tenant_id, t.name, w.lag, NULL, w.error
+FROM triggers t JOIN trigger_watches w USING (trigger_id)
+WHERE t.kind = 'topic' AND t.paused_at IS NULL AND w.lag IS NOT NULL
+UNION ALL
 SELECT 'dead_letters', t.tenant_id, '', d.n, d.n, NULL FROM tenants t CROSS JOIN LATERAL (
     SELECT count(*) AS n FROM (
         SELECT FROM dead_letters WHERE tenant_id = t.tenant_id AND state = 'open' AND run_id IS NULL LIMIT $3

@@ -53,34 +53,59 @@ WITH ended AS (
     ORDER BY e.execution_id, w.event, w.channel_id
     ON CONFLICT (channel_id, event_id) DO NOTHING
     RETURNING message_id
+), streamed AS (
+    INSERT INTO event_outbox (event_id, tenant_id, event, key, body)
+    SELECT md5(e.execution_id || ':execution.' || e.state)::uuid, e.tenant_id, 'execution.' || e.state, e.job_id,
+           jsonb_build_object(
+               'execution_id', e.execution_id, 'job_id', e.job_id, 'job', e.job, 'status', e.state, 'trigger', e.trigger,
+               'queue', e.queue, 'attempt', e.attempt, 'retry_count', greatest(e.attempt - 1, 0), 'fire_at', e.fire_at,
+               'due_at', e.due_at, 'started_at', e.started_at, 'finished_at', e.finished_at,
+               'duration_ms', e.duration_ms, 'exit_code', e.exit_code, 'reason', e.reason,
+               'error_message', left(e.error, 2000)
+           )
+    FROM ended e WHERE (SELECT events_wanted()) ORDER BY e.finished_at, e.execution_id
+    RETURNING event_number
 )
-SELECT count(*) AS n FROM fresh;
+SELECT (SELECT count(*) FROM fresh) + (SELECT count(*) FROM streamed) AS n;
 
 -- name: notify_retrying
 -- Attempts that did not succeed and are followed by another.
-WITH fresh AS (
+WITH retrying AS (
+    SELECT e.*, j.name AS job, a.outcome, a.exit_code, left(a.error, 2000) AS error, a.duration_ms AS took_ms
+    FROM executions e JOIN jobs j USING (job_id)
+    JOIN attempts a ON a.execution_id = e.execution_id AND a.attempt = e.attempt
+    WHERE e.execution_id = ANY ($1::uuid[]) AND e.state IN ('waiting', 'queued')
+), fresh AS (
     INSERT INTO outbox (event_id, tenant_id, channel_id, event, stream, body)
     SELECT md5(e.execution_id || ':' || e.attempt || ':execution.retrying')::uuid, e.tenant_id, c.channel_id,
            'execution.retrying', e.job_id,
            jsonb_build_object(
-               'execution_id', e.execution_id, 'job_id', e.job_id, 'job', j.name, 'state', e.state,
+               'execution_id', e.execution_id, 'job_id', e.job_id, 'job', e.job, 'state', e.state,
                'trigger', e.trigger, 'queue', e.queue, 'attempt', e.attempt, 'fire_at', e.fire_at, 'due_at', e.due_at,
-               'outcome', a.outcome, 'exit_code', a.exit_code, 'error', left(a.error, 2000)
+               'outcome', e.outcome, 'exit_code', e.exit_code, 'error', e.error
            )
-    FROM executions e JOIN jobs j USING (job_id)
-    JOIN attempts a ON a.execution_id = e.execution_id AND a.attempt = e.attempt
+    FROM retrying e
     JOIN channels c ON c.tenant_id = e.tenant_id AND c.disabled_at IS NULL AND 'execution.retrying' = ANY (c.events)
-    WHERE e.execution_id = ANY ($1::uuid[]) AND e.state IN ('waiting', 'queued') AND (
-        c.jobs = '{}' OR EXISTS (
-            SELECT FROM unnest(c.jobs) AS p (name)
-            WHERE j.name = p.name OR (p.name LIKE '%*' AND starts_with(j.name, rtrim(p.name, '*')))
-        )
+    WHERE c.jobs = '{}' OR EXISTS (
+        SELECT FROM unnest(c.jobs) AS p (name)
+        WHERE e.job = p.name OR (p.name LIKE '%*' AND starts_with(e.job, rtrim(p.name, '*')))
     )
     ORDER BY e.execution_id, c.channel_id
     ON CONFLICT (channel_id, event_id) DO NOTHING
     RETURNING message_id
+), streamed AS (
+    INSERT INTO event_outbox (event_id, tenant_id, event, key, body)
+    SELECT md5(e.execution_id || ':' || e.attempt || ':execution.retrying')::uuid, e.tenant_id, 'execution.retrying',
+           e.job_id, jsonb_build_object(
+               'execution_id', e.execution_id, 'job_id', e.job_id, 'job', e.job, 'status', e.outcome,
+               'trigger', e.trigger, 'queue', e.queue, 'attempt', e.attempt, 'retry_count', greatest(e.attempt - 1, 0),
+               'fire_at', e.fire_at, 'due_at', e.due_at, 'duration_ms', e.took_ms, 'exit_code', e.exit_code,
+               'error_message', e.error
+           )
+    FROM retrying e WHERE (SELECT events_wanted()) ORDER BY e.execution_id
+    RETURNING event_number
 )
-SELECT count(*) AS n FROM fresh;
+SELECT (SELECT count(*) FROM fresh) + (SELECT count(*) FROM streamed) AS n;
 
 -- name: notify_late
 -- Executions that have not started in time, of jobs that notify when late. Checks at most $2 such jobs, after $1.
@@ -151,8 +176,12 @@ WITH fresh AS (
     )
     ON CONFLICT (channel_id, event_id) DO NOTHING
     RETURNING message_id
+), streamed AS (
+    INSERT INTO event_outbox (event_id, tenant_id, event, key, body)
+    SELECT $2, $1, $3, $4, $5 WHERE (SELECT events_wanted())
+    RETURNING event_number
 )
-SELECT count(*) AS n FROM fresh;
+SELECT (SELECT count(*) FROM fresh) + (SELECT count(*) FROM streamed) AS n;
 
 -- name: pending_heads
 -- The oldest pending message of each channel and stream with its wait: at most $3, after a channel and stream. One index
@@ -238,6 +267,13 @@ WITH gone AS (
     FROM gone JOIN channels c ON c.tenant_id = gone.tenant_id AND c.channel_id <> gone.channel_id
      AND c.disabled_at IS NULL AND 'channel.disabled' = ANY (c.events)
     ON CONFLICT (channel_id, event_id) DO NOTHING
+), streamed AS (
+    INSERT INTO event_outbox (event_id, tenant_id, event, key, body)
+    SELECT md5(gone.channel_id || ':' || gone.disabled_at)::uuid, gone.tenant_id, 'channel.disabled',
+           'channel:' || gone.name,
+           jsonb_build_object('channel', gone.name, 'kind', gone.kind, 'failing_since', gone.failing_since,
+                              'disabled_at', gone.disabled_at, 'error', gone.last_error)
+    FROM gone WHERE (SELECT events_wanted())
 )
 SELECT name, last_error FROM gone;
 

@@ -116,8 +116,11 @@ WHERE e.state = 'running'
 ORDER BY r.execution_id FOR UPDATE OF e;
 
 -- name: settle_retries
--- Returns executions to the queue, or lets them wait for the end of a backoff. Writes their attempts.
-WITH r AS (
+-- Returns executions to the queue, or lets them wait for the end of a backoff, which begins when the attempt ended. Writes
+-- their attempts.
+WITH clock AS MATERIALIZED (
+    SELECT db_now() AS now
+), r AS (
     SELECT * FROM unnest($1::uuid[], $2::smallint[], $3::uuid[], $4::text[], $5::int[], $6::text[], $7::float8[],
                          $8::smallint[], $9::smallint[], $10::int[])
         AS r (execution_id, attempt, session_id, outcome, exit_code, error, delay_s, failures, lost, duration_ms)
@@ -125,14 +128,14 @@ WITH r AS (
     INSERT INTO attempts (execution_id, attempt, tenant_id, session_id, outcome, exit_code, error, started_at,
                           ended_at, due_at, queued_at, duration_ms)
     SELECT e.execution_id, e.attempt, e.tenant_id, e.session_id, r.outcome, r.exit_code, r.error, e.started_at,
-           greatest(e.started_at, db_now()), e.due_at, e.queued_at, <<lasted>>
+           greatest(e.started_at, (SELECT now FROM clock)), e.due_at, e.queued_at, <<lasted>>
     FROM executions e JOIN r ON e.execution_id = ANY (ARRAY[r.execution_id]) AND e.attempt = r.attempt
      AND e.session_id IS NOT DISTINCT FROM r.session_id
     WHERE e.state = 'running'
 )
 UPDATE executions e
 SET state = CASE WHEN r.delay_s > 0 THEN 'waiting' ELSE 'queued' END,
-    due_at = CASE WHEN r.delay_s > 0 THEN db_now() + make_interval(secs => r.delay_s) ELSE e.due_at END,
+    due_at = CASE WHEN r.delay_s > 0 THEN (SELECT now FROM clock) + make_interval(secs => r.delay_s) ELSE e.due_at END,
     queued_at = CASE WHEN r.delay_s > 0 THEN NULL ELSE db_now() END, session_id = NULL,
     cancel_at = NULL, cancel_reason = NULL, failures = r.failures, lost = r.lost
 FROM r

@@ -6,6 +6,14 @@ SELECT * FROM make_partitions($1);
 -- Drops the oldest daily partition of table $1 that ended $2 seconds ago; returns its name, or null if there is none.
 SELECT drop_partition($1, ((db_now() - make_interval(secs => $2)) AT TIME ZONE 'UTC')::date);
 
+-- name: shorter_retention
+-- Tenants with a retention of their own that is shorter than $1 seconds.
+SELECT tenant_id FROM tenants WHERE keep_history_s < $1 ORDER BY tenant_id;
+
+-- name: forget_history
+-- Deletes executions of tenant $1 that have expired, among the next $2 executions; null if none can be left.
+SELECT forget_history($1, $2);
+
 -- name: forget_attempts
 -- Deletes up to $3 attempts of ended executions that were due before the id $1 and ended $2 seconds ago, oldest first.
 WITH old AS (

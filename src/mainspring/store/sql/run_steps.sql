@@ -153,6 +153,7 @@ fresh AS (
         SELECT * FROM workflow_steps w WHERE w.job_id = r.job_id AND w.version = r.version AND w.step = m.step OFFSET 0
     ) AS w
     LEFT JOIN reserved h ON w.line_id = h.line_id AND m.due_at <= m.now
+     AND r.tenant_id <> ALL (ARRAY(SELECT t.tenant_id FROM tenants t WHERE t.suspended_at IS NOT NULL))
     RETURNING execution_id, job_id, version, attempt, session_id, fire_at, due_at, params, line_id, rank, state
 )
 

@@ -28,7 +28,7 @@ SELECT j.schedule_id, j.shard, coalesce(s.content, s.key) AS key, j.jobs,
 FROM (
     SELECT schedule_id, shard, count(*) AS jobs, min(active_from) AS active_from,
            bool_or(overlap IN ('queue_one', 'queue_all', 'cancel_running')) AS chained,
-           bool_or(jitter_ms IS NOT NULL OR needs) AS jittered
+           bool_or(jitter_ms IS NOT NULL OR needs OR flexible IS NOT NULL) AS jittered
     FROM jobs
     WHERE shard = ANY ($1::smallint[]) AND deleted_at IS NULL AND paused_at IS NULL AND schedule_id IS NOT NULL
     GROUP BY schedule_id, shard
@@ -40,7 +40,7 @@ ORDER BY j.shard;
 SELECT j.schedule_id, j.shard, coalesce(s.content, s.key) AS key, count(*) AS jobs,
        floor(extract(epoch FROM min(j.active_from)) * 1000)::bigint AS active_from_ms,
        bool_or(j.overlap IN ('queue_one', 'queue_all', 'cancel_running')) AS chained,
-       bool_or(j.jitter_ms IS NOT NULL OR j.needs) AS jittered
+       bool_or(j.jitter_ms IS NOT NULL OR j.needs OR j.flexible IS NOT NULL) AS jittered
 FROM unnest($1::smallint[], $2::bigint[]) AS loaded (shard, change)
 JOIN jobs j ON j.shard = loaded.shard AND j.change > loaded.change
 JOIN schedules s USING (schedule_id)

@@ -127,20 +127,53 @@ FROM jobs j JOIN job_versions v USING (job_id, version) LEFT JOIN schedules s US
 WHERE j.job_id = ANY ($1::uuid[]) AND j.tenant_id = $2 ORDER BY j.name COLLATE "C", j.job_id;
 
 -- name: job_stats
--- Statistics of the latest $5 executions of each job since an instant, with the fires that were skipped.
-SELECT wanted.job_id, s.ended, s.succeeded, s.skipped, s.ms
-FROM unnest($2::uuid[]) AS wanted (job_id)
-CROSS JOIN LATERAL (
-    SELECT count(*) FILTER (WHERE state IN ('succeeded', 'failed', 'timed_out', 'lost')) AS ended,
-           count(*) FILTER (WHERE state = 'succeeded') AS succeeded,
-           coalesce(sum(fires) FILTER (WHERE state = 'skipped'), 0) AS skipped,
-           percentile_cont(ARRAY[0.5, 0.95, 0.99]) WITHIN GROUP (ORDER BY duration_ms)
-               FILTER (WHERE state = 'succeeded') AS ms
+-- Statistics of each job since $4: the rollups of full hours, and the executions outside of them. Of those, the latest $5
+-- are read: those due since $3 that finished before the first full hour, and those due since an hour before the end of the
+-- rollups. Ids begin with the due time, so both are ranges of an index; what takes longer counts once it is rolled up.
+WITH covered AS (
+    SELECT lo, hi, (lpad(to_hex(floor(extract(epoch FROM lo) * 1000)::bigint), 12, '0') || repeat('0', 20))::uuid AS head_end,
+           (lpad(to_hex(floor(extract(epoch FROM hi - interval '1 hour') * 1000)::bigint), 12, '0')
+            || repeat('0', 20))::uuid AS tail
     FROM (
-        SELECT state, duration_ms, fires FROM history
-        WHERE job_id = wanted.job_id AND tenant_id = $1 AND execution_id >= $3 AND finished_at >= $4
-        ORDER BY execution_id DESC LIMIT $5
-    ) AS latest
+        SELECT greatest(first_at, date_bin('1 hour', $4::timestamptz + interval '1 hour' - interval '1 microsecond', '2000-01-01Z')) AS lo,
+               least(rolled_up_to, db_now()) AS hi
+        FROM rollup_progress
+    ) AS p
+    WHERE lo < hi
+), wanted AS (
+    SELECT job_id FROM unnest($2::uuid[]) AS w (job_id)
+)
+SELECT w.job_id, r.succeeded, r.failed, r.skipped, NULL::float8[] AS ms, r.buckets, r.counts
+FROM wanted w CROSS JOIN covered c JOIN job_rollups r ON r.job_id = w.job_id AND r.at >= c.lo AND r.tenant_id = $1
+UNION ALL
+SELECT w.job_id, s.succeeded, s.failed, s.skipped, s.ms, s.buckets, ARRAY(SELECT 1::bigint FROM unnest(s.buckets))
+FROM wanted w
+CROSS JOIN LATERAL (
+    SELECT count(*) FILTER (WHERE state IN ('failed', 'timed_out', 'lost')) AS failed,
+           count(*) FILTER (WHERE state = 'succeeded') AS succeeded,
+           coalesce(sum(fires) FILTER (WHERE state = 'skipped'), 0)::bigint AS skipped,
+           percentile_cont(ARRAY[0.5, 0.95, 0.99]) WITHIN GROUP (ORDER BY duration_ms)
+               FILTER (WHERE state = 'succeeded') AS ms,
+           array_agg(duration_bucket(duration_ms)) FILTER (WHERE state = 'succeeded' AND duration_ms IS NOT NULL) AS buckets
+    FROM (
+        (SELECT state, duration_ms, fires, execution_id FROM history
+         WHERE job_id = w.job_id AND tenant_id = $1 AND execution_id >= $3 AND finished_at >= $4
+           AND NOT EXISTS (SELECT FROM covered)
+         ORDER BY execution_id DESC LIMIT $5)
+        UNION ALL
+        (SELECT state, duration_ms, fires, execution_id FROM covered c CROSS JOIN LATERAL (
+             SELECT state, duration_ms, fires, execution_id FROM history
+             WHERE job_id = w.job_id AND tenant_id = $1 AND execution_id >= greatest($3, c.tail) AND finished_at >= c.hi
+             ORDER BY execution_id DESC LIMIT $5
+         ) AS newest)
+        UNION ALL
+        (SELECT state, duration_ms, fires, execution_id FROM covered c CROSS JOIN LATERAL (
+             SELECT state, duration_ms, fires, execution_id FROM history
+             WHERE job_id = w.job_id AND tenant_id = $1 AND execution_id >= $3 AND execution_id < c.head_end
+               AND finished_at >= $4 AND finished_at < c.lo
+             ORDER BY execution_id DESC LIMIT $5
+         ) AS oldest)
+    ) AS outside
 ) AS s;
 
 -- name: failing_jobs
@@ -158,17 +191,23 @@ FROM candidates c JOIN jobs j ON j.job_id = c.job_id AND j.tenant_id = $1 AND j.
 CROSS JOIN LATERAL (
     SELECT h.state FROM history h
     WHERE h.job_id = c.job_id AND h.tenant_id = $1 AND h.trigger <> 'step'
-      AND h.state IN ('succeeded', 'failed', 'timed_out', 'lost') AND h.finished_at >= $3
+      AND h.state IN ('succeeded', 'failed', 'timed_out', 'lost')
+      AND h.finished_at >= $3 AND h.finished_at < $5  -- no days that are created ahead
     ORDER BY h.execution_id DESC LIMIT 1
 ) AS latest
 WHERE latest.state <> 'succeeded' ORDER BY c.failed_at DESC;
 
 -- name: overdue_jobs
--- Jobs with an execution that has been queued for longer than $2: the first $3 of each line are read.
-SELECT DISTINCT e.job_id
-FROM lines l CROSS JOIN LATERAL (
-    SELECT job_id, due_at, trigger FROM executions
-    WHERE line_id = l.line_id AND state = 'queued' ORDER BY rank, execution_id LIMIT $3
-) AS e
-JOIN jobs j ON j.job_id = e.job_id AND j.tenant_id = $1 AND j.deleted_at IS NULL
-WHERE l.tenant_id = $1 AND e.due_at < db_now() - $2::interval AND e.trigger <> 'step' LIMIT $4;
+-- Jobs with an execution that has never started and has been due for longer than $2, with the first such one of each
+-- job and line, the longest wait first: the first $3 of each line are read.
+SELECT * FROM (
+    SELECT DISTINCT ON (e.job_id, l.line_id) e.job_id, j.name, e.execution_id, e.due_at, e.trigger, l.line_id, l.queue
+    FROM lines l CROSS JOIN LATERAL (
+        SELECT execution_id, job_id, due_at, trigger, attempt FROM executions
+        WHERE line_id = l.line_id AND state = 'queued' ORDER BY rank, execution_id LIMIT $3
+    ) AS e
+    JOIN jobs j ON j.job_id = e.job_id AND j.tenant_id = $1 AND j.deleted_at IS NULL
+    WHERE l.tenant_id = $1 AND e.attempt = 0 AND e.due_at < db_now() - $2::interval
+    ORDER BY e.job_id, l.line_id, e.due_at
+) AS waiting
+ORDER BY due_at LIMIT $4;

@@ -70,13 +70,19 @@ WHERE f.used_at < db_now() - interval '7 days'
 -- The token and the key that may act for a session, ended or not.
 SELECT token_id, key_digest FROM sessions WHERE session_id = $1 AND tenant_id = $2;
 
+-- name: session_keys
+-- The digests of the keys of sessions, ended or not, that have one.
+SELECT session_id, key_digest FROM sessions WHERE session_id = ANY ($1::uuid[]) AND key_digest IS NOT NULL;
+
 -- name: running_of_sessions
--- The running executions of these sessions. `old`: the worker must have received it by now. Of any
--- tenant: a shared session runs for all of them.
-SELECT session_id, execution_id, attempt, cancel_at IS NOT NULL AS cancelling,
-       started_at < db_now() - make_interval(secs => $2) AS old,
-       EXISTS (SELECT FROM evictions v WHERE v.execution_id = e.execution_id AND v.attempt = e.attempt) AS leaving
-FROM executions e WHERE session_id = ANY ($1::uuid[]) AND state = 'running';
+-- The running executions of these sessions. `old`: the worker should have received it by now. `disclaims`: only the
+-- worker can say that it has not. Of any tenant: a shared session runs for all of them.
+SELECT e.session_id, e.execution_id, e.attempt, e.cancel_at IS NOT NULL AS cancelling,
+       e.started_at < db_now() - make_interval(secs => $2) AS old,
+       EXISTS (SELECT FROM evictions v WHERE v.execution_id = e.execution_id AND v.attempt = e.attempt) AS leaving,
+       'disclaim' = ANY (s.takes) AS disclaims
+FROM executions e JOIN sessions s ON s.session_id = e.session_id
+WHERE e.session_id = ANY ($1::uuid[]) AND e.state = 'running';
 
 -- name: session_cancels
 -- The executions of this session that are being cancelled.
@@ -107,7 +113,8 @@ FROM sessions WHERE ended_at IS NULL AND lease_expires_at >= (SELECT db_now());
 
 -- name: orphans
 -- Running executions whose session has ended, for the rescue.
-SELECT e.execution_id, e.attempt, e.session_id, w.name AS worker_name, s.state AS session_state
+SELECT e.execution_id, e.attempt, e.session_id, w.name AS worker_name, s.state AS session_state,
+       s.labels ? 'worker/spot' AS spot
 FROM sessions s JOIN executions e USING (session_id) JOIN workers w USING (worker_id)
 WHERE s.ended_at IS NOT NULL AND e.state = 'running'
 ORDER BY e.execution_id LIMIT $1;

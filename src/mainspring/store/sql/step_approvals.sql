@@ -6,3 +6,7 @@ ON CONFLICT DO NOTHING RETURNING step;
 -- name: list_approvals
 -- The approvals that a step has, in the order in which they were given.
 SELECT approved_by FROM step_approvals WHERE run_id = $1 AND tenant_id = $2 AND step = $3 ORDER BY approved_at;
+
+-- name: has_approved
+-- Whether this approver has given an approval of a step.
+SELECT EXISTS (SELECT FROM step_approvals WHERE run_id = $1 AND tenant_id = $2 AND step = $3 AND approver_id = $4);

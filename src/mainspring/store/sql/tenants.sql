@@ -1,6 +1,6 @@
 -- part: tenant_columns
 t.tenant_id, t.name, t.created_at, t.weight, t.cap, t.min_isolation, t.suspended_at, t.suspend_reason, t.max_jobs,
-       t.max_queued, t.schedules_per_hour, t.min_interval_s, t.end_required, t.output_per_day
+       t.max_queued, t.schedules_per_hour, t.min_interval_s, t.end_required, t.output_per_day, t.keep_history_s
 
 -- name: insert_tenant
 -- Adds a tenant.
@@ -22,6 +22,14 @@ SELECT name FROM tenants WHERE tenant_id = $1;
 -- A tenant by id, with its row locked: what counts against its quotas is added one transaction after the other.
 SELECT <<tenant_columns>> FROM tenants t WHERE t.tenant_id = $1 FOR NO KEY UPDATE;
 
+-- name: share_tenant
+-- Whether a tenant is suspended. Its row is locked against a suspension, not against others that share it.
+SELECT suspended_at IS NOT NULL FROM tenants WHERE tenant_id = $1 FOR SHARE;
+
+-- name: limits_queue
+-- Whether a tenant has a quota of executions that have not started.
+SELECT max_queued IS NOT NULL FROM tenants WHERE tenant_id = $1;
+
 -- name: tenant_quotas
 -- The quotas of a tenant on definitions.
 SELECT max_jobs, min_interval_s, end_required FROM tenants WHERE tenant_id = $1;
@@ -29,7 +37,7 @@ SELECT max_jobs, min_interval_s, end_required FROM tenants WHERE tenant_id = $1;
 -- name: update_tenant
 -- Writes the settings of a tenant.
 UPDATE tenants SET weight = $2, cap = $3, max_jobs = $4, max_queued = $5, schedules_per_hour = $6, min_interval_s = $7,
-    end_required = $8, output_per_day = $9
+    end_required = $8, output_per_day = $9, keep_history_s = $10
 WHERE tenant_id = $1 AND deleted_at IS NULL;
 
 -- name: suspend_tenant

@@ -3,12 +3,14 @@ t.revoked_at IS NULL AND (t.expires_at IS NULL OR t.expires_at > db_now())
 
 -- part: token_columns
 t.token_id, t.tenant_id, t.name, t.scopes, t.schedule_quota, t.queues, t.labels, t.kinds, t.role, t.principal_id,
+       t.delegated_by,
        (SELECT n.name FROM tenants n WHERE n.tenant_id = t.tenant_id) AS tenant,
        (SELECT n.suspended_at IS NOT NULL FROM tenants n WHERE n.tenant_id = t.tenant_id) AS suspended,
        (SELECT n.max_queued IS NOT NULL FROM tenants n WHERE n.tenant_id = t.tenant_id) AS queue_is_limited,
        (SELECT n.schedules_per_hour FROM tenants n WHERE n.tenant_id = t.tenant_id) AS schedules_per_hour,
        (SELECT r.scopes FROM roles r WHERE r.tenant_id = t.tenant_id AND r.name = t.role) AS role_scopes,
        (SELECT p.name FROM principals p WHERE p.principal_id = t.principal_id) AS user_name,
+       (SELECT p.groups FROM principals p WHERE p.principal_id = t.principal_id) AS groups,
        (SELECT p.role FROM principals p WHERE p.principal_id = t.principal_id AND p.issuer IS NULL) AS user_role,
        (SELECT r.scopes FROM principals p JOIN roles r ON r.tenant_id = p.tenant_id AND r.name = p.role
         WHERE p.principal_id = t.principal_id) AS user_role_scopes,
@@ -18,8 +20,8 @@ t.token_id, t.tenant_id, t.name, t.scopes, t.schedule_quota, t.queues, t.labels,
 -- name: insert_token
 -- Adds a token; only its digest is kept.
 INSERT INTO tokens (token_id, tenant_id, name, digest, scopes, expires_at, schedule_quota, queues, labels, kinds,
-                    principal_id, role, created_by)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13);
+                    principal_id, role, created_by, delegated_by)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14);
 
 -- name: token_by_digest
 -- Finds the valid token behind a credential.
@@ -47,10 +49,10 @@ FROM tokens t WHERE t.token_id = $1 AND t.tenant_id = $2 AND t.revoked_at IS NUL
 UPDATE tokens SET revoked_at = db_now() WHERE principal_id = $1 AND tenant_id = $2 AND revoked_at IS NULL
 RETURNING token_id;
 
--- name: users_of_tokens
--- The users of tokens, which are given by the first digits of their ids.
-SELECT DISTINCT principal_id FROM tokens
-WHERE tenant_id = $1 AND principal_id IS NOT NULL AND left(token_id::text, 8) = ANY ($2::text[]);
+-- name: persons_of_tokens
+-- The persons behind tokens, which are given by the first digits of their ids: who delegated a token, its user, or itself.
+SELECT DISTINCT coalesce(delegated_by, principal_id, token_id) AS person_id FROM tokens
+WHERE tenant_id = $1 AND left(token_id::text, 8) = ANY ($2::text[]);
 
 -- name: tokens_of_role
 -- Tokens whose rights depend on a role: their own, or that of their user.

@@ -1,17 +1,19 @@
 -- name: insert_trigger
--- Inserts a trigger, unless the tenant has too many ($12), or too many that watch files ($14). The caller has locked the
+-- Inserts a trigger, unless the tenant has too many ($12), or too many that watch files ($14)
+-- or read topics ($15). The caller has locked the
 -- tenant.
 INSERT INTO triggers (trigger_id, tenant_id, name, kind, job, after_job, outcomes, spec, secrets, key_id, envelope,
     created_by)
 SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $13
 WHERE (SELECT count(*) FROM triggers WHERE tenant_id = $2) < $12
   AND ($4 <> 'files' OR (SELECT count(*) FROM triggers WHERE tenant_id = $2 AND kind = 'files') < $14)
+  AND ($4 <> 'topic' OR (SELECT count(*) FROM triggers WHERE tenant_id = $2 AND kind = 'topic') < $15)
 RETURNING trigger_id;
 
 -- part: trigger_columns
 -- A trigger with its latest delivery and, of a trigger that watches files, its last look.
 t.*, d.delivery_id, d.key, d.event, d.outcome, d.reason, d.execution_id, d.params, d.repeats, d.received_at,
-w.looked_at, w.next_look_at, w.error AS watch_error, w.error_at AS watch_error_at
+w.looked_at, w.next_look_at, w.error AS watch_error, w.error_at AS watch_error_at, w.lag
 FROM triggers t LEFT JOIN trigger_watches w ON w.trigger_id = t.trigger_id LEFT JOIN LATERAL (
     SELECT * FROM trigger_deliveries l WHERE l.trigger_id = t.trigger_id ORDER BY l.delivery_id DESC LIMIT 1
 ) AS d ON true

@@ -1,7 +1,7 @@
 -- name: pending_execution
 -- A live execution with everything that decides when it starts.
 SELECT e.execution_id, e.job_id, e.state, e.attempt, e.due_at, e.queued_at, e.started_at, e.rank, e.chained, e.limit_id,
-       e.needs_by_at,
+       e.needs_by_at, e.fire_at, j.flexible,
        j.name AS job_name, w.name AS worker_name, l.line_id, coalesce(l.queue, e.queue) AS queue, l.demand,
        coalesce(l.rate_id, 0) AS rate_id, db_now() AS now
 FROM executions e JOIN jobs j USING (job_id)

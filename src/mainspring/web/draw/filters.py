@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
 
 import msgspec
+from markupsafe import Markup, escape
 
 from mainspring import wire
 from mainspring.codec import encode
@@ -18,6 +20,17 @@ from mainspring.domain.schedule.schedule import ScheduleSpec, ScheduleSpecs, mem
 
 SHORT_ID_CHARS = 18
 """Timestamp, version and twelve bits of the hash: enough to distinguish ids, and accepted as an id prefix."""
+_INSTANT = r"\d{4}-\d\d-\d\d \d\d:\d\d(?::\d\d)?"
+_UTC_TIME = re.compile(rf"\b({_INSTANT})(?: UTC\b|(?= to {_INSTANT} UTC\b))", re.ASCII)
+_BROWSERS = (
+    ("Edg/", "Edge"), ("OPR/", "Opera"), ("Firefox/", "Firefox"), ("FxiOS/", "Firefox"), ("CriOS/", "Chrome"),
+    ("Chrome/", "Chrome"), ("Safari/", "Safari"),
+)  # fmt: skip
+_SYSTEMS = (
+    ("iPhone", "iOS"), ("iPad", "iOS"), ("Android", "Android"), ("Windows", "Windows"), ("Mac OS X", "macOS"),
+    ("CrOS", "ChromeOS"), ("Linux", "Linux"),
+)  # fmt: skip
+"""Signs in the order in which they count: many browsers name others as well."""
 SANDBOX_LABEL = "sandbox/"
 """Prefix of the labels by which workers report their isolation methods."""
 
@@ -57,6 +70,21 @@ def clock(at: datetime, now: datetime, zone: str = "UTC", *, millis: bool = Fals
         return text
     day = f"{at.day} {at:%b}" + ("" if at.year == now.year else f" {at.year}")
     return f"{day} {text}"
+
+
+def zoned(text: str, now: datetime, zone: str = "UTC") -> Markup:
+    """Return a text with its times in UTC, such as `2026-11-18 19:45:00 UTC` or `… to … UTC`, as times in a zone."""
+    parts: list[Markup] = []
+    place = 0
+    for found in _UTC_TIME.finditer(text):
+        try:
+            at = datetime.fromisoformat(f"{found[1]}+00:00")
+        except ValueError:
+            continue
+        shown = Markup('<time datetime="{}" title="{}">{}</time>').format(stamp(at), stamp(at), clock(at, now, zone))
+        parts += [escape(text[place : found.start()]), shown]
+        place = found.end()
+    return Markup("").join([*parts, escape(text[place:])])
 
 
 def form_time(at: datetime, zone: str) -> str:
@@ -127,6 +155,13 @@ def compact(count: int) -> str:
         if count >= size:
             return f"{count / size:.1f}{unit}" if count < 10 * size else f"{count // size:,}{unit}"
     return str(count)
+
+
+def browser_name(user_agent: str) -> str:
+    """Return browser and system of a User-Agent header, such as "Firefox on Windows"; the header if it has neither."""
+    browser = next((name for sign, name in _BROWSERS if sign in user_agent), "")
+    system = next((name for sign, name in _SYSTEMS if sign in user_agent), "")
+    return " on ".join(filter(None, (browser, system))) or user_agent[:80] or "unknown"
 
 
 def json_text(value: object) -> str:

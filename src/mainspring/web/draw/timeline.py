@@ -12,6 +12,8 @@ from mainspring.domain.execution import LIVE
 WIDTH = 1000
 MIN_WIDTH = 6
 """Width of the smallest gap in the bar, so that three milliseconds next to an hour stay visible."""
+SHOWN_OVERHEAD_MS = 10.0
+"""From this on, the time that an attempt took beside its duration is shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +47,10 @@ def timeline(execution: wire.Execution, now: datetime) -> list[TimelineStep]:
         since = before if at is None else None
         lasted_ms = max(0.0, seconds) * 1000
         if kind == "running" and at is not None and execution.duration_ms is not None:
-            lasted_ms = execution.duration_ms  # the rest of the gap is the way to the worker and back
+            # The rest of the gap is the way to the worker and back, and starting and ending a process.
+            lasted_ms, rest_ms = execution.duration_ms, lasted_ms - execution.duration_ms
+            if rest_ms >= SHOWN_OVERHEAD_MS and rest_ms >= lasted_ms / 10:
+                tail = f"and {span(rest_ms)} to start and report"
         steps.append(TimelineStep(name, at, TimelineGap(kind, head, span(lasted_ms), tail, since, x, width)))
     return steps
 

@@ -15,6 +15,7 @@ _JOB_FLAGS = {
     "queue": "--queue", "priority": "--priority", "timeout": "--timeout", "overlap": "--overlap",
     "delivery": "--delivery", "description": "--description", "pause_after_failures": "--pause-after-failures",
     "start_by": "--start-by", "finish_by": "--finish-by", "max_gap": "--max-gap", "estimated_duration": "--expect",
+    "spot": "--spot",
 }  # fmt: skip
 _SCHEDULE_FLAGS = {
     "cron": "--cron", "every": "--every", "at": "--at", "rrule": "--rrule", "dtstart": "--dtstart",
@@ -56,6 +57,8 @@ def add(spec: JobSpec, *, replace: bool = False) -> str | None:
 def _rest(values: dict[str, Any]) -> list[str]:
     """Return the flags that are not a plain name and value, and remove their values."""
     words: list[str] = []
+    for name, value in values.pop("flexible", {}).items():
+        words += [f"--{name}", str(value)]
     for name in ("labels", "resources"):
         for key, value in values.pop(name, {}).items():
             words += [f"--{name}", f"{key}={value}"]

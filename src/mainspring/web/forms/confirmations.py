@@ -48,6 +48,7 @@ class Confirmation:
     fields: tuple[Field, ...] = ()
     hidden: dict[str, str] = field(default_factory=dict)
     command: str = ""
+    scope: str = "write"
 
 
 class ConfirmedAction:
@@ -243,6 +244,7 @@ async def confirm_decision(request: PageRequest) -> Confirmation:
         (asked,),
         {"step": step, "what": what},
         f"mainspring runs {verb} {found.run_id} {shlex.quote(step)}",
+        "operate" if what in ("skip", "complete") else "write",
     )
 
 
@@ -260,6 +262,7 @@ async def confirm_rerun(request: PageRequest) -> Confirmation:
         "Rerun",
         fields=(begin,),
         command=f"mainspring runs rerun {found.run_id}",
+        scope="operate",
     )
 
 

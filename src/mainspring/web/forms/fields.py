@@ -7,7 +7,7 @@ from typing import Literal, get_args
 
 from mainspring.domain.container import Pull
 from mainspring.domain.execution import Delivery
-from mainspring.domain.job import MisfirePolicy, NotificationKind, Overlap
+from mainspring.domain.job import MisfirePolicy, NotificationKind, Overlap, Spot
 from mainspring.domain.params import ParamType
 from mainspring.domain.retry import Jitter, Retried
 from mainspring.domain.schedule.calendar import Roll
@@ -171,6 +171,13 @@ GROUPS = (
             Field("pause_after_failures", "/pause_after_failures", "Pause after failures in a row", "number", "never"),
             Field("start_by", "/start_by", "Start deadline", hint="never"),
             Field("finish_by", "/finish_by", "Finish deadline", hint="never"),
+            Field(
+                "flexible_before", "/flexible/before", "Flexible: end by", hint="06:00", help="Starts when cheapest."
+            ),
+            Field(
+                "flexible_within", "/flexible/within", "Flexible: end within", hint="6h", help="Starts when cheapest."
+            ),
+            Field("flexible_takes", "/flexible/takes", "Flexible: expected duration", hint="measured"),
             Field("max_gap", "/max_gap", "Maximum time without success", hint="unlimited"),
         ),
     ),
@@ -198,6 +205,7 @@ GROUPS = (
             Field("rate_key", "/rate/key", "Rate key", hint="{{job}}"),
             Field("rate_burst", "/rate/burst", "Burst", "number", "1"),
             Field("exclusive", "/exclusive", "Exclusive worker", "flag"),
+            Field("spot", "/spot", "Spot workers", "choice", "never", options=get_args(Spot)),
             Field("ordered", "/ordered", "In order, one at a time", "flag"),
             Field("sandbox", "/sandbox", "Sandbox", "json", "none", "A JSON object.", size="grow"),
             Field("artifacts_in", "/artifacts_in", "Input artifacts", "json", "none", "A JSON list.", size="grow"),
@@ -210,5 +218,5 @@ PLAIN = (NAME, DESCRIPTION, *(f for group in GROUPS for f in (*group.fields, *gr
 """Fields that depend neither on the task kind nor on the schedule."""
 NOTIFICATION_EVENTS = get_args(NotificationKind)
 PARAM_TYPES = get_args(ParamType)
-OPTIONAL = ("/concurrency", "/rate")
+OPTIONAL = ("/concurrency", "/rate", "/flexible")
 """Objects that are absent if none of their fields is set."""

@@ -286,7 +286,12 @@ async def _suggestions(request: PageRequest) -> dict[str, list[str]]:
 
 async def changeable(request: PageRequest) -> wire.Job:
     """Return the job of the address; refuse a deleted one and a workflow."""
-    job = await job_views.get(request.context.database, request.ref, tenant=request.caller.tenant)
+    return await changeable_job(request, request.ref)
+
+
+async def changeable_job(request: PageRequest, ref: str) -> wire.Job:
+    """Return a job by name or id; refuse a deleted one and a workflow."""
+    job = await job_views.get(request.context.database, ref, tenant=request.caller.tenant)
     if job.state == "deleted":
         raise NotFound(f"the job {job.name!r} is deleted")
     _refuse_workflow(job)

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from mainspring import wire
 from mainspring.codec import decode, encode
 from mainspring.domain.job import JobSpec
 from mainspring.intake import jobs
 from mainspring.manifest import job_in, write_job
 from mainspring.views import jobs as job_views
+from mainspring.views import schedules as schedule_views
 from mainspring.web.draw.diff import DiffLine, difference
 from mainspring.web.endpoint import PageRequest
 from mainspring.web.forms import command_line
-from mainspring.web.forms.job_form import Review, changeable, review_of
+from mainspring.web.forms.job_form import Review, changeable_job, review_of
 from mainspring.web.forms.yaml_editor import YamlDraft, YamlEditor
+from mainspring.web.forms.yaml_keys import known_keys
 from mainspring.web.forms.yaml_reading import documents_of
 
 EXAMPLE = """\
@@ -33,12 +37,25 @@ class JobYamlEditor(YamlEditor[wire.Job, Review]):
     new_path = "/new.yaml"
     list_path = "/jobs"
     edit_suffix = "yaml"
+    preview_template = "job_preview.html"
+
+    def page_values(self) -> dict[str, Any]:
+        return {"keys": known_keys("Job")}
+
+    async def preview_values(self, request: PageRequest, review: Review) -> dict[str, Any]:
+        """Return the schedule in words with its next fires."""
+        if (schedule := review.spec.schedule) is None:
+            return {"schedule": None}
+        wanted = wire.PreviewRequest(schedule=schedule, job=review.spec.name)
+        return {
+            "schedule": await schedule_views.preview(request.context.database, wanted, tenant=request.caller.tenant)
+        }
 
     async def initial_text(self, request: PageRequest) -> str:
         return EXAMPLE
 
-    async def load(self, request: PageRequest) -> wire.Job:
-        return await changeable(request)
+    async def find(self, request: PageRequest, ref: str) -> wire.Job:
+        return await changeable_job(request, ref)
 
     def write(self, saved: wire.Job) -> str:
         values = command_line.without_defaults(saved.spec)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -10,11 +9,11 @@ from itertools import zip_longest
 from typing import Any
 
 import msgspec
-from starlette.responses import HTMLResponse, Response
 
 from mainspring import wire
+from mainspring.calculation import calculated
 from mainspring.codec import decode, encode
-from mainspring.domain.errors import Conflict, Invalid, NotFound, invalid
+from mainspring.domain.errors import NotFound, invalid
 from mainspring.domain.workflow.spec import WorkflowSpec
 from mainspring.intake import workflows as intake
 from mainspring.manifest import workflows_in, write_workflow
@@ -25,8 +24,8 @@ from mainspring.web.draw.dag import Drawing, draw, of_workflow
 from mainspring.web.draw.diff import DiffLine, diff_lines
 from mainspring.web.endpoint import PageRequest
 from mainspring.web.forms.workflow_examples import EXAMPLES
-from mainspring.web.forms.workflow_keys import known_keys
-from mainspring.web.forms.yaml_editor import YamlDraft, YamlEditor, submitted_text
+from mainspring.web.forms.yaml_editor import YamlDraft, YamlEditor
+from mainspring.web.forms.yaml_keys import known_keys
 from mainspring.web.forms.yaml_reading import documents_of
 
 CONTEXT_LINES = 3
@@ -52,22 +51,10 @@ class WorkflowYamlEditor(YamlEditor[wire.Workflow, WorkflowReview]):
     new_path = "/workflows/new"
     list_path = "/workflows"
     edit_suffix = "edit"
+    preview_template = "workflow_preview.html"
 
     def page_values(self) -> dict[str, Any]:
-        return {"examples": list(EXAMPLES), "keys": known_keys()}
-
-    async def preview(self, request: PageRequest) -> Response:
-        """POST /ui/workflow-preview: problems and graph of a text, as fragments. `workflow` is the one it changes."""
-        ref = request.form.get("workflow", "")
-        saved = await workflow_views.get(request.context.database, ref, tenant=request.caller.tenant) if ref else None
-        draft: YamlDraft[wire.Workflow, WorkflowReview] = YamlDraft(submitted_text(request), saved)
-        if draft.text.strip():
-            try:
-                draft.review = await self.review(request, draft)
-            except (Invalid, Conflict) as error:
-                await draft.refuse(error)
-        parts = render.fragment("workflow_preview.html", "preview", request.caller, draft=draft, review=draft.review)
-        return HTMLResponse(parts, 200, render.HEADERS)
+        return {"examples": list(EXAMPLES), "keys": known_keys("Workflow")}
 
     async def initial_text(self, request: PageRequest) -> str:
         """Return an example (`?example=`) or a copy of a workflow (`?like=`)."""
@@ -76,8 +63,8 @@ class WorkflowYamlEditor(YamlEditor[wire.Workflow, WorkflowReview]):
             return write_workflow(msgspec.structs.replace(workflow.spec, name=f"{workflow.name}-copy"[:NAME_MAX]))
         return EXAMPLES.get(request.query("example"), "")
 
-    async def load(self, request: PageRequest) -> wire.Workflow:
-        workflow = await workflow_views.get(request.context.database, request.ref, tenant=request.caller.tenant)
+    async def find(self, request: PageRequest, ref: str) -> wire.Workflow:
+        workflow = await workflow_views.get(request.context.database, ref, tenant=request.caller.tenant)
         if workflow.state == "deleted":
             raise NotFound(f"the workflow {workflow.name!r} is deleted")
         return workflow
@@ -103,7 +90,7 @@ class WorkflowYamlEditor(YamlEditor[wire.Workflow, WorkflowReview]):
         digest = hashlib.sha256(encode([draft.version, spec])).hexdigest()[:16]
         description, fires = await _fires(request, spec, saved)
         lines = _difference(saved.spec, spec) if saved is not None else []
-        drawing = await asyncio.to_thread(draw, of_workflow(spec, order), render.now())
+        drawing = await calculated(draw, of_workflow(spec, order), render.now())
         return WorkflowReview(spec, digest, drawing, lines, description, fires)
 
     async def apply(

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from mainspring import wire
 from mainspring.domain.errors import Conflict, Invalid, MainspringError
@@ -61,6 +61,7 @@ class YamlEditor(ABC, Generic[Saved, Review]):
     new_path: str
     list_path: str
     edit_suffix: str
+    preview_template: str
 
     async def new(self, request: PageRequest) -> Response:
         return self._page(request, YamlDraft(await self.initial_text(request)))
@@ -80,6 +81,27 @@ class YamlEditor(ABC, Generic[Saved, Review]):
             draft.conflict_text = f"version {saved.version} was saved while you edited version {seen}"
             draft.status = 409
         return await self._review_or_apply(request, draft)
+
+    async def preview(self, request: PageRequest) -> Response:
+        """Answer a text with its problems and what it defines, as fragments. `saved` is the definition it changes."""
+        ref = request.form.get("saved", "")
+        draft = YamlDraft[Saved, Review](submitted_text(request), await self.find(request, ref) if ref else None)
+        values: dict[str, Any] = {}
+        if draft.text.strip():
+            try:
+                review = await self.review(request, draft)
+                values = await self.preview_values(request, review)
+                draft.review = review
+            except (Invalid, Conflict) as error:
+                await draft.refuse(error)
+        parts = render.fragment(
+            self.preview_template, "preview", request.caller, draft=draft, review=draft.review, **values
+        )
+        return HTMLResponse(parts, 200, render.HEADERS)
+
+    async def load(self, request: PageRequest) -> Saved:
+        """Return the definition that the address names."""
+        return await self.find(request, request.ref)
 
     async def _review_or_apply(self, request: PageRequest, draft: YamlDraft[Saved, Review]) -> Response:
         try:
@@ -115,9 +137,13 @@ class YamlEditor(ABC, Generic[Saved, Review]):
     async def initial_text(self, request: PageRequest) -> str:
         """Return the text that a new definition starts with."""
 
+    async def preview_values(self, request: PageRequest, review: Review) -> dict[str, Any]:
+        """Return more values for the preview of a valid text."""
+        return {}
+
     @abstractmethod
-    async def load(self, request: PageRequest) -> Saved:
-        """Return the definition that the address names; refuse one that can't be edited here."""
+    async def find(self, request: PageRequest, ref: str) -> Saved:
+        """Return a definition by its name or id; refuse one that can't be edited here."""
 
     @abstractmethod
     def write(self, saved: Saved) -> str:

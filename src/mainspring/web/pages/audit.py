@@ -28,7 +28,8 @@ PAGES = {
 }  # fmt: skip
 LISTS = {
     "backfill": "/jobs", "calendar": "/settings", "blackout": "/settings", "token": "/settings", "channel": "/channels",
-    "rule": "/alerts", "silence": "/alerts", "reservation": "/queues", "browser_session": "/settings",
+    "rule": "/alerts", "silence": "/alerts", "reservation": "/queues", "duration": "/queues",
+    "browser_session": "/settings",
     "secret": "/settings", "manifest": "/jobs", "worker": "/workers", "trigger": "/triggers",
     "role": "/settings", "user": "/settings", "tenant": "/settings/tenants", "login": "/audit", "request": "/audit",
 }  # fmt: skip
@@ -89,7 +90,8 @@ def details(entry: wire.AuditEntry) -> str:
     """Return the details of an entry in one line."""
     if not isinstance(entry.details, dict):
         return "" if entry.details is None else json.dumps(entry.details)
-    return ", ".join(f"{name.replace('_', ' ')}: {_text(value)}" for name, value in entry.details.items())
+    given = {name: value for name, value in entry.details.items() if value is not None}
+    return ", ".join(f"{name.replace('_', ' ')}: {_text(value)}" for name, value in given.items())
 
 
 def _text(value: Any) -> str:

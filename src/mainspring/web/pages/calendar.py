@@ -10,6 +10,7 @@ from typing import Any
 from starlette.responses import Response
 
 from mainspring import wire
+from mainspring.calculation import calculated
 from mainspring.clock import Clock, SystemClock, instant, millis
 from mainspring.domain.errors import Invalid, invalid
 from mainspring.domain.filter import spell
@@ -100,7 +101,7 @@ class Calendar:
         """The heat map, what closes its hours and days, and the proposals to spread its crowded minutes."""
         database, tenant, zone = request.context.database, request.caller.tenant, request.caller.zone
         at = now()
-        _, often = await asyncio.to_thread(loads.split, millis(at))
+        _, often = await calculated(loads.split, millis(at))
         hidden = frozenset() if frequent else frozenset(load.schedule_id for load in often.loads)
         async with self._locks.setdefault(tenant, asyncio.Lock()):
             plan = await self._plan(loads, at, tenant=tenant)
@@ -132,7 +133,7 @@ class Calendar:
         due = plan.every
         busiest = sorted(range(len(due)), key=lambda n: -due[n])[:HOURS_EXAMINED]
         hours = [plan.begin_ms + n * HOUR_MS for n in busiest if due[n]]
-        crushes = [await asyncio.to_thread(fire_calendar.most_crowded, loads, hour) for hour in hours]
+        crushes = [await calculated(fire_calendar.most_crowded, loads, hour) for hour in hours]
         return await fire_calendar.proposals(request.context.database, crushes, tenant=request.caller.tenant)
 
     async def _minutes(
@@ -142,8 +143,8 @@ class Calendar:
         if chosen is None:
             return {"minutes": None, "loads": []}
         if not frequent:
-            loads, _ = await asyncio.to_thread(loads.split, millis(now()))
-        found = await asyncio.to_thread(fire_calendar.most_crowded, loads, millis(chosen))
+            loads, _ = await calculated(loads.split, millis(now()))
+        found = await calculated(fire_calendar.most_crowded, loads, millis(chosen))
         examples = await fire_calendar.examples(request.context.database, found, tenant=request.caller.tenant)
         return {"minutes": found, "loads": examples}
 
@@ -152,10 +153,8 @@ class Calendar:
         known = self._plans.get(tenant)
         if known is not None and known[1].begin_ms == begin_ms and self._clock.monotonic() - known[0] < PLAN_FRESH_S:
             return known[1]
-        parts = await asyncio.to_thread(loads.split, millis(at))
-        seldom, often = [
-            await asyncio.to_thread(fire_calendar.planned, part, begin_ms, DAYS_AHEAD * 24) for part in parts
-        ]
+        parts = await calculated(loads.split, millis(at))
+        seldom, often = [await calculated(fire_calendar.planned, part, begin_ms, DAYS_AHEAD * 24) for part in parts]
         plan = WeekPlan(begin_ms, seldom, often)
         self._plans[tenant] = (self._clock.monotonic(), plan)
         return plan

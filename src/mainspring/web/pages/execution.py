@@ -62,7 +62,8 @@ async def shown_with(request: PageRequest, found: wire.Execution) -> dict[str, A
         spec: JobSpec | None = await job_views.version_of(database, found.job_id, found.version, tenant=tenant)
     except NotFound:  # retention has deleted it
         spec = None
-    return {"e": found, "steps": timeline(found, now()), "reasons": reasons, "spec": spec}
+    trace = request.context.trace_url.replace("{trace_id}", found.execution_id.hex) if found.attempt else ""
+    return {"e": found, "steps": timeline(found, now()), "reasons": reasons, "spec": spec, "trace": trace}
 
 
 async def fragments(request: PageRequest, found: wire.Execution) -> str:

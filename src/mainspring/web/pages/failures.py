@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 from urllib.parse import quote
 
@@ -10,6 +9,7 @@ import msgspec
 from starlette.responses import RedirectResponse, Response
 
 from mainspring import wire
+from mainspring.calculation import calculated
 from mainspring.display.recovery import commands_for
 from mainspring.domain.dead_letter import DEAD_LETTER_STATES
 from mainspring.domain.errors import NotFound, invalid
@@ -135,7 +135,7 @@ async def _change_before(request: PageRequest, letter: wire.DeadLetter) -> tuple
     if len(found.items) < 2 or found.items[0].version != letter.version:
         return None
     new, old = found.items
-    return new, await asyncio.to_thread(difference, old.spec, new.spec)
+    return new, await calculated(difference, old.spec, new.spec)
 
 
 async def replay_plan(request: PageRequest) -> Response:

@@ -9,8 +9,8 @@ from mainspring.store import manifests
 from mainspring.views import backfills as backfill_views
 from mainspring.views import executions as execution_views
 from mainspring.views import fires as fire_views
+from mainspring.views import job_size, search, why_job
 from mainspring.views import jobs as job_views
-from mainspring.views import search, why_job
 from mainspring.web import render
 from mainspring.web.draw.charts import job_charts
 from mainspring.web.endpoint import PageRequest
@@ -21,7 +21,7 @@ EXECUTIONS_SHOWN = 25
 BACKFILLS_SHOWN = 5
 STATS_WINDOWS_H = (("Last hour", 1.0), ("24 hours", 24.0), ("7 days", 168.0), ("30 days", 720.0))
 STATS_MAX_EXECUTIONS = 5000
-"""Executions read for each window. A job that runs every second has more than an hour of history in them."""
+"""Executions read for each window beside hourly totals; of a job that runs every second, more than an hour."""
 
 
 async def job(request: PageRequest) -> Response:
@@ -44,6 +44,7 @@ async def job(request: PageRequest) -> Response:
         cursor=cursor,
         next_page=past.next_cursor and link(request.http.url.path, cursor=past.next_cursor),
         backfills=recent.items,
+        size=await job_size.size(database, ref, tenant=tenant),
         charts=job_charts(past.items) if not cursor else None,
         manifest_owner=await manifest_owner(request, found),
     )
@@ -70,9 +71,9 @@ async def stats(request: PageRequest) -> Response:
     """GET /jobs/{ref}/stats."""
     database, tenant = request.context.database, request.caller.tenant
     job = await job_views.get(database, request.ref, tenant=tenant)
-    ids, most = [job.job_id], STATS_MAX_EXECUTIONS
+    ids, each = [job.job_id], STATS_MAX_EXECUTIONS
     rows = [
-        (name, (await search.stats(database, ids, tenant=tenant, each=most, hours=hours))[job.job_id])
+        (name, (await search.stats(database, ids, tenant=tenant, each=each, hours=hours))[job.job_id])
         for name, hours in STATS_WINDOWS_H
     ]
-    return render.page("job_stats.html", request.caller, job=job, rows=rows, most=most)
+    return render.page("job_stats.html", request.caller, job=job, rows=rows)

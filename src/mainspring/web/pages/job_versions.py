@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass
 
 from starlette.responses import RedirectResponse, Response
 
 from mainspring import wire
+from mainspring.calculation import calculated
 from mainspring.domain.errors import Conflict, Invalid, NotFound
 from mainspring.intake import jobs
 from mainspring.views import fires as fire_views
@@ -41,7 +41,7 @@ async def versions(request: PageRequest) -> Response:
     found = await job_views.list_versions(
         database, str(job.job_id), tenant=tenant, cursor=cursor, limit=VERSIONS_SHOWN + 1
     )
-    changes = await asyncio.to_thread(_changes, found.items)
+    changes = await calculated(_changes, found.items)
     more = len(found.items) > VERSIONS_SHOWN
     next_page = link(request.http.url.path, cursor=str(changes[-1].version.version)) if more else ""
     return render.page(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -14,10 +15,12 @@ from mainspring import wire
 from mainspring.domain.errors import Invalid
 from mainspring.domain.filter import JOB_FIELDS, job_filter, spell
 from mainspring.domain.metadata import contact_fields
+from mainspring.store.db import Database
 from mainspring.store.search import JobStats
 from mainspring.views import job_health, search
 from mainspring.views import jobs as job_views
 from mainspring.views.job_health import streak
+from mainspring.views.lateness import late_jobs
 from mainspring.web.endpoint import PageRequest
 from mainspring.web.forms.input_error import InputError, locate_error
 from mainspring.web.render import page
@@ -79,7 +82,7 @@ class JobList:
 async def jobs(request: PageRequest) -> Response:
     """GET /jobs."""
     view = JobListView.of(request)
-    found = await find_jobs(request, view)
+    found, tabs = await asyncio.gather(find_jobs(request, view), _tabs(request, view))
     return page(
         "jobs.html",
         request.caller,
@@ -87,7 +90,7 @@ async def jobs(request: PageRequest) -> Response:
         view=view,
         found=found,
         jobs=found.page.items,
-        tabs=await _tabs(request, view),
+        tabs=tabs,
         sorts=SORTS,
         group_choices=[*GROUPS, *((f"label:{name}", f"Label {name}") for name in found.labels)],
         fields=JOB_FIELDS,
@@ -116,12 +119,16 @@ async def _matching(request: PageRequest, view: JobListView) -> wire.Page[wire.J
     database, tenant, cursor = request.context.database, request.caller.tenant, view.cursor or None
     limit = MAX_SORTED if view.whole else JOBS_SHOWN
     if view.tab in ("failing", "late"):
-        wanted = await (job_health.failing if view.tab == "failing" else job_health.late)(database, tenant=tenant)
+        wanted = await (job_health.failing if view.tab == "failing" else _late)(database, tenant=tenant)
         return wire.Page(items=await search.jobs_among(database, wanted, view.text, tenant=tenant))
     text = f"{view.text} state:paused" if view.tab == "paused" else view.text
     if text:
         return await search.jobs(database, text, tenant=tenant, cursor=cursor, limit=limit)
     return await job_views.list_jobs(database, tenant=tenant, cursor=cursor, limit=limit)
+
+
+async def _late(database: Database, *, tenant: int) -> list[UUID]:
+    return [job.job_id for job in await late_jobs(database, tenant=tenant)]
 
 
 async def _tabs(request: PageRequest, view: JobListView) -> list[tuple[str, str, int | None, str]]:
@@ -133,7 +140,7 @@ async def _tabs(request: PageRequest, view: JobListView) -> list[tuple[str, str,
         view = JobListView()
     counts: dict[str, int | None] = {
         "failing": len(await job_health.failing(database, tenant=tenant)),
-        "late": len(await job_health.late(database, tenant=tenant)),
+        "late": len(await _late(database, tenant=tenant)),
         "paused": (await search.count_jobs(database, "state:paused", tenant=tenant, most=1000))[0],
     }
     return [(key, name, counts.get(key), view.address(tab=key, cursor="")) for key, name in TABS]

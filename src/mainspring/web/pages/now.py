@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from typing import Any
+from uuid import UUID
 
 from starlette.responses import Response
 
+from mainspring.intake.runs import StepRights
 from mainspring.views.verdict import verdict
 from mainspring.web.endpoint import PageRequest
 from mainspring.web.fire_history_cache import FireHistoryCache
 from mainspring.web.overview_cache import OverviewCache
+from mainspring.web.pages.run_panel import rights_in
 from mainspring.web.render import fragment, now, page
 
 EXECUTIONS_SHOWN = 25
@@ -31,7 +34,11 @@ class NowPage:
         """Return what every macro of the page takes."""
         seen = await self._overview.overview(request.context, tenant=request.caller.tenant)
         bars = await self._history.bars(request.context.database, now(), tenant=request.caller.tenant)
-        return {"seen": seen, "judged": verdict(seen), "bars": bars}
+        rights: dict[tuple[UUID, str], StepRights] = {}
+        for p in seen.attention.approvals:
+            own = await rights_in(request, p.run_id, [p.step], job_id=p.job_id, version=p.version)
+            rights[p.run_id, p.step] = own[p.step]
+        return {"seen": seen, "judged": verdict(seen), "bars": bars, "rights": rights}
 
     async def fragments(self, request: PageRequest) -> tuple[str, dict[str, Any]]:
         """Return the parts of the page that change, and the values they were rendered with."""

@@ -8,7 +8,9 @@ from urllib.parse import quote
 from starlette.responses import RedirectResponse, Response
 
 from mainspring import wire
+from mainspring.intake import duration_requests
 from mainspring.intake.queues import change as change_queue
+from mainspring.store.duration_requests import list_duration_requests
 from mainspring.views import audit as audit_views
 from mainspring.views import queues as views
 from mainspring.views.queue_history import depth_history
@@ -18,13 +20,15 @@ from mainspring.web.endpoint import PageRequest
 from mainspring.web.forms.actions import reason_of
 from mainspring.web.render import fragment, page
 
+MAX_REQUESTS = 50
+"""Undecided requests for longer timeouts that are shown."""
 MAX_REASONS = 20
 """Paused queues whose reason is shown."""
 
 
 async def queues(request: PageRequest) -> Response:
     """GET /queues."""
-    return page("queues.html", request.caller, **await _values(request))
+    return page("queues.html", request.caller, **await _values(request), requests=await _undecided(request))
 
 
 async def queue_tables(request: PageRequest) -> str:
@@ -42,6 +46,19 @@ async def resume(request: PageRequest) -> Response:
     return await _set_paused(request, False)
 
 
+async def decide_duration(request: PageRequest) -> Response:
+    """POST /queues/duration-requests/{ref}: approves or refuses a timeout above the maximum of a queue."""
+    await duration_requests.decide(
+        request.context.database,
+        request.ref,
+        approved=request.form.get("approved") == "yes",
+        note=reason_of(request),
+        tenant=request.caller.tenant,
+        by=request.caller.name,
+    )
+    return RedirectResponse("/queues#duration-requests", 303, render.HEADERS)
+
+
 async def _values(request: PageRequest) -> dict[str, Any]:
     database, tenant = request.context.database, request.caller.tenant
     found = await views.overview(database, tenant=tenant)
@@ -53,6 +70,17 @@ async def _values(request: PageRequest) -> dict[str, Any]:
         "charts": depth_charts(await depth_history(database, tenant=tenant)),
         "pauses": {name: await _pause(request, name) for name in paused},
     }
+
+
+async def _undecided(request: PageRequest) -> list[tuple[wire.DurationRequest, bool]]:
+    """Requests for longer timeouts, each with whether the reader may approve it."""
+    caller = request.caller
+    async with request.context.database.connection() as connection:
+        rows = await list_duration_requests(
+            connection, tenant=caller.tenant, limit=MAX_REQUESTS, state="requested", before=None
+        )
+    may_decide = caller.may_exceed and not caller.is_restricted
+    return [(duration_requests.shown(row), may_decide and row.person_id != caller.name.person_id) for row in rows]
 
 
 async def _pause(request: PageRequest, name: str) -> wire.AuditEntry | None:

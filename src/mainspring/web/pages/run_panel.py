@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
+from uuid import UUID
 
 from mainspring import wire
 from mainspring.domain.errors import NotFound
 from mainspring.domain.workflow.spec import Step
+from mainspring.intake.runs import StepRights, step_rights
 from mainspring.views import executions as execution_views
 from mainspring.views import logs as log_views
 from mainspring.web.endpoint import PageRequest
@@ -21,6 +24,23 @@ class StepPanel:
     definition: Step | None
     execution: wire.Execution | None = None
     logs: wire.Logs | None = None
+
+
+async def rights_in(
+    request: PageRequest, run_id: UUID, names: Iterable[str], *, job_id: UUID, version: int
+) -> dict[str, StepRights]:
+    """Return which decisions about some steps of a run the reader may make."""
+    caller = request.caller
+    return await step_rights(
+        request.context.runs,
+        run_id,
+        names,
+        job_id=job_id,
+        version=version,
+        tenant=caller.tenant,
+        by=caller.name,
+        scopes=sorted(caller.scopes),
+    )
 
 
 async def step_panel(request: PageRequest, run: wire.Run, ref: tuple[int, int]) -> StepPanel | None:

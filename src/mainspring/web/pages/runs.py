@@ -15,12 +15,14 @@ import msgspec
 from starlette.responses import Response
 
 from mainspring import wire
+from mainspring.calculation import calculated
+from mainspring.intake.runs import StepRights
 from mainspring.store.charts import ExecutionTimes, StepCell
 from mainspring.views.runs import parse_run_id
 from mainspring.web.draw.dag import BY_CONCERN, STEP_STYLES, Drawing, draw, of_run, state_of
 from mainspring.web.draw.gantt import GanttChart, gantt_chart
 from mainspring.web.endpoint import PageRequest
-from mainspring.web.pages.run_panel import StepPanel, step_panel
+from mainspring.web.pages.run_panel import StepPanel, rights_in, step_panel
 from mainspring.web.render import fragment, now, page
 
 LAYOUTS = ("graph", "grid", "gantt")
@@ -90,6 +92,8 @@ class RunDetails:
     panel: StepPanel | None = None
     runs: Sequence[wire.Run] = ()
     cells: dict[tuple[UUID, str], StepCell] = field(default_factory=dict)
+    rights: dict[str, StepRights] = field(default_factory=dict)
+    """Of the approvals shown: which decisions the reader may make."""
 
 
 async def run(request: PageRequest) -> Response:
@@ -124,10 +128,12 @@ async def read_run(request: PageRequest, run_id: UUID, view: RunView, *, whole: 
         len(matching),
         gantt_chart(rows, starts, began, found.finished_at or at),
     )
+    seen = await _with_rights(request, seen)
     if view.show == "graph":
         wanted = next((p for p, name, _ in glance.steps if name == view.panel and view.panel), None)
         if wanted is not None:
             seen = replace(seen, panel=await step_panel(request, found, wanted))
+            seen = await _with_rights(request, seen)
         if len(glance.steps) > MAX_STEPS_DRAWN and not (whole or view.draw):
             return replace(seen, later=True)
         return replace(seen, drawing=await _drawing(request, found, view, at))
@@ -138,6 +144,15 @@ async def read_run(request: PageRequest, run_id: UUID, view: RunView, *, whole: 
         cells = await runs.step_cells(last, [s.name for s in rows if s.item is None], tenant=tenant)
         return replace(seen, runs=last[::-1], cells=cells)
     return seen
+
+
+async def _with_rights(request: PageRequest, seen: RunDetails) -> RunDetails:
+    """Add the reader's rights for the approvals shown."""
+    shown = [*seen.rows, *([seen.panel.step] if seen.panel is not None else [])]
+    names = {step.name for step in shown if step.kind == "approval"} - seen.rights.keys()
+    run = seen.run
+    added = await rights_in(request, run.run_id, names, job_id=run.job_id, version=run.version)
+    return replace(seen, rights=seen.rights | added)
 
 
 async def _blocked(
@@ -161,7 +176,7 @@ async def _drawing(request: PageRequest, found: wire.Run, view: RunView, at: dat
         steps = [_timed(step, times) for step in steps]
     graph = of_run(steps, definition.order, definition.spec)
     # Ten thousand steps take tens of milliseconds, too long for the event loop that claims and settles.
-    return await asyncio.to_thread(draw, graph, at, opened=view.opened, here=view.address(page=0, panel=""))
+    return await calculated(draw, graph, at, opened=view.opened, here=view.address(page=0, panel=""))
 
 
 def _timed(step: wire.RunStep, times: Mapping[UUID, ExecutionTimes]) -> wire.RunStep:

@@ -23,6 +23,7 @@ async def system(request: PageRequest) -> Response:
         seen = now()
         sizes = await facts_store.table_sizes(connection, limit=TABLES_SHOWN)
         processes = await facts_store.process_figures(connection) if request.caller.is_cluster_admin else []
+        engines = await facts_store.engines(connection) if request.caller.is_cluster_admin else []
         schema = await schema_version(connection)
         tenant = request.caller.visible_tenant
         diagnosis = await doctor.examine(connection, tenant=tenant) if request.query("doctor") else None
@@ -33,6 +34,7 @@ async def system(request: PageRequest) -> Response:
         facts=facts,
         sizes=sizes,
         processes=processes,
+        engines=engines,
         schema=schema,
         diagnosis=diagnosis,
         version=__version__,

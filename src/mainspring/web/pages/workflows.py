@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from starlette.responses import RedirectResponse, Response
 
 from mainspring import wire
+from mainspring.calculation import calculated
 from mainspring.intake import runs as run_actions
 from mainspring.intake import workflows as intake
 from mainspring.views import workflows as workflow_views
@@ -30,11 +29,15 @@ async def workflows(request: PageRequest) -> Response:
     found = await workflow_views.list_workflows(
         request.context.database, tenant=request.caller.tenant, cursor=cursor or None, limit=WORKFLOWS_SHOWN
     )
+    latest = await workflow_views.latest_of(
+        request.context.database, [w.job_id for w in found.items], tenant=request.caller.tenant
+    )
     recent = await request.context.run_views.list_runs(tenant=request.caller.tenant, limit=RUNS_SHOWN)
     return page(
         "workflows.html",
         request.caller,
         workflows=found.items,
+        latest=latest,
         runs=recent.items,
         styles=STEP_STYLES,
         cursor=cursor,
@@ -54,7 +57,7 @@ async def workflow(request: PageRequest) -> Response:
     drawing = None
     if len(found.order) <= MAX_STEPS_DRAWN or opened or request.query("draw"):
         graph = of_workflow(found.spec, found.order)
-        drawing = await asyncio.to_thread(draw, graph, now(), opened=opened, here="?")
+        drawing = await calculated(draw, graph, now(), opened=opened, here="?")
     return page(
         "workflow.html",
         request.caller,

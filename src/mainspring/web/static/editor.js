@@ -1,4 +1,4 @@
-// The workflow editor: the graph and the problems of the text are fetched while the user types and shown beside it,
+// The YAML editors: what the text defines (graph, next fires) and its problems are fetched while the user types and shown beside it,
 // problems also at their lines, and keys are completed. Without script, "Review" shows the same.
 const aside = document.querySelector("[data-preview-at]");
 const frame = document.querySelector("[data-code]");
@@ -49,7 +49,7 @@ function scroll() {
 async function refresh() {
   asking?.abort();
   const mine = (asking = new AbortController());
-  const body = new URLSearchParams({ csrf: area.form.elements.csrf.value, text: area.value, workflow: aside.dataset.workflow });
+  const body = new URLSearchParams({ csrf: area.form.elements.csrf.value, text: area.value, saved: aside.dataset.saved });
   const answer = await fetch(aside.dataset.previewAt, { method: "POST", body, signal: mine.signal }).catch(() => null);
   const html = answer?.ok ? await answer.text().catch(() => null) : null;
   if (mine.signal.aborted) return;
@@ -62,11 +62,11 @@ async function refresh() {
   refreshed = true;
   const template = document.createElement("template");
   template.innerHTML = html;
-  const graph = template.content.getElementById("preview-graph");
-  // A text with problems keeps the last graph, dimmed.
-  aside.classList.toggle("outdated", !graph);
+  const shown = template.content.getElementById("preview-body");
+  // A text with problems keeps what the last valid one defined, dimmed.
+  aside.classList.toggle("outdated", !shown);
   for (const fresh of [...template.content.children]) document.getElementById(fresh.id).replaceWith(fresh);
-  const picture = graph?.querySelector("#picture");
+  const picture = shown?.querySelector("#picture");
   if (picture) document.dispatchEvent(new CustomEvent("mainspring:new", { detail: picture }));
   mark();
 }
@@ -182,7 +182,7 @@ if (aside && area) {
   const drawn = document.querySelector(".review #picture");
   if (drawn) {
     // The graph of the review moves beside the text: a page has one graph.
-    document.getElementById("preview-graph").append(drawn);
+    document.getElementById("preview-body").append(drawn);
     dispatchEvent(new Event("resize"));
   }
   area.setAttribute("aria-autocomplete", "list");

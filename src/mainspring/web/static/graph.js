@@ -139,7 +139,7 @@ function listen() {
     const button = event.target.closest("button");
     if (button) press(button);
   });
-  picture().querySelector("[data-follow]").setAttribute("aria-pressed", String(following));
+  picture().querySelector("[data-follow]")?.setAttribute("aria-pressed", String(following));
 }
 
 addEventListener("pointermove", (event) => {

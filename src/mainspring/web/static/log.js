@@ -159,7 +159,7 @@ function recall() {
   try { return localStorage.getItem(TIMES_KEY) === "yes"; } catch { return false; }
 }
 
-if (log) {
+if (log && query) { // without output there is nothing to search
   if (times) {
     times.hidden = false;
     times.addEventListener("click", () => {

@@ -125,6 +125,7 @@ class HttpExecutor:
         headers.setdefault("accept-encoding", "identity")
         headers.setdefault("user-agent", f"mainspring/{__version__}")
         headers.setdefault("accept", "*/*")
+        headers.setdefault("traceparent", work.traceparent)
         try:
             split_url(url)
             header_lines(headers)

@@ -126,7 +126,7 @@ class ShellExecutor:
             await asyncio.wait(reading, timeout=CLOSE_S)
             for task in reading:
                 task.cancel()
-        code = process.returncode
+        code, work.usage = process.returncode, process.usage
         if stopped is not None:
             return work.stopped(stopped, code)
         if code == 0:

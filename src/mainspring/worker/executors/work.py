@@ -19,11 +19,13 @@ from mainspring.domain.params import defaults
 from mainspring.domain.plugin import PluginTask
 from mainspring.domain.secret import PREFIX, whole_reference
 from mainspring.domain.template import BoundedValues, TooMuchInserted, fill
+from mainspring.domain.trace import attempt_span
 from mainspring.worker.checkpoint import Checkpoint
 from mainspring.worker.cleanup import CleanupRegistry
 from mainspring.worker.guardian import SESSION_VARIABLE
 from mainspring.worker.output import Output
 from mainspring.worker.progress import Progress
+from mainspring.worker.usage import Usage
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +58,7 @@ class Work:
 
     __slots__ = (
         "_on_stop", "_output", "_stop", "artifacts", "assignment", "checkpoint", "cleanup", "definition", "inputs",
-        "mask", "pipeline", "progress", "secrets", "session_id", "started", "stop_outcome",
+        "mask", "pipeline", "progress", "secrets", "session_id", "started", "stop_outcome", "usage",
     )  # fmt: skip
 
     def __init__(
@@ -69,6 +71,7 @@ class Work:
         self.stop_outcome: Outcome | None = None  # set: the attempt must end now, with this outcome
         self.started = 0.0  # on the monotonic clock
         self.progress: Progress | None = None
+        self.usage: Usage | None = None  # of a program that has ended
         self.checkpoint: Checkpoint | None = None
         self.artifacts: Path | None = None  # a folder of files to upload; the worker removes it afterwards
         self.inputs: Path | None = None  # a folder with the files of `artifacts_in`; removed when the attempt ends
@@ -179,6 +182,7 @@ class Work:
             "MAINSPRING_ATTEMPT": str(self.assignment.attempt),
             "MAINSPRING_FIRE_AT": self.fire_at,
             "MAINSPRING_IDEMPOTENCY_KEY": execution_id,
+            "TRACEPARENT": self.traceparent,
             SESSION_VARIABLE: str(self.session_id),
         }
 
@@ -186,6 +190,11 @@ class Work:
         """Entries of `context` that only processes of this attempt have."""
         given = self.assignment
         return (f"MAINSPRING_EXECUTION_ID={given.execution_id}", f"MAINSPRING_ATTEMPT={given.attempt}")
+
+    @property
+    def traceparent(self) -> str:
+        """The W3C trace context of the attempt."""
+        return str(attempt_span(self.assignment.execution_id, self.assignment.attempt))
 
     @property
     def fire_at(self) -> str:

@@ -14,6 +14,8 @@ import signal
 import threading
 from collections.abc import Mapping, Sequence
 
+from mainspring.worker.usage import Usage
+
 # posix_spawn can't change the working directory; `exec` replaces this shell by the program.
 _CHANGE_FOLDER = ("/bin/sh", "-c", 'cd -- "$1" && shift && exec "$@"', "sh")
 # Python ignores these, and the program would inherit that.
@@ -54,6 +56,7 @@ class ChildProcess:
         self.stderr = stderr
         self._loop = asyncio.get_running_loop()
         self._ended: asyncio.Future[int] = self._loop.create_future()
+        self.usage: Usage | None = None  # once it has ended
         try:
             descriptor = os.pidfd_open(pid)
         except OSError:  # this system has no pidfds
@@ -72,10 +75,19 @@ class ChildProcess:
     def _reap(self, descriptor: int) -> None:
         self._loop.remove_reader(descriptor)
         os.close(descriptor)
-        self._ended.set_result(_exit_code(self.pid))
+        self._ended.set_result(self._exit_code())
 
     def _wait_in_thread(self) -> None:
-        self._loop.call_soon_threadsafe(self._ended.set_result, _exit_code(self.pid))
+        self._loop.call_soon_threadsafe(self._ended.set_result, self._exit_code())
+
+    def _exit_code(self) -> int:
+        try:
+            _, status, used = os.wait4(self.pid, 0)
+        except ChildProcessError:  # reaped elsewhere: its exit code is unknown
+            return 255
+        # Linux counts the memory of the worker at the start of the program as the program's: a lower bound of the peak.
+        self.usage = Usage(round((used.ru_utime + used.ru_stime) * 1000), used.ru_maxrss * 1024)
+        return os.waitstatus_to_exitcode(status)
 
 
 def spawn(
@@ -155,13 +167,6 @@ def _find_program(program: str, env: Mapping[str, str], cwd: str) -> str:
             return file
     code = errno.EACCES if any(map(os.path.exists, candidates)) else errno.ENOENT
     raise OSError(code, os.strerror(code), program)
-
-
-def _exit_code(pid: int) -> int:
-    try:
-        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    except ChildProcessError:  # reaped elsewhere: its exit code is unknown
-        return 255
 
 
 async def _readable(descriptor: int) -> None:

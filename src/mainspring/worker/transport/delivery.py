@@ -13,6 +13,7 @@ from mainspring import wire
 from mainspring.service import Loops
 from mainspring.worker.executors import Work
 from mainspring.worker.transport.api_client import ApiClient, ApiUnavailable, Refused, SessionEnded
+from mainspring.worker.transport.result_keeper import ResultKeeper
 
 log = structlog.get_logger()
 
@@ -47,7 +48,9 @@ class ResultDelivery:
         *,
         delivered: Callable[[list[wire.Result]], None],
         features: Collection[str] = (),
+        keeper: ResultKeeper | None = None,
     ) -> None:
+        self._keeper = keeper
         self._api = api
         self._session_id = session_id
         self._delivered = delivered
@@ -55,6 +58,7 @@ class ResultDelivery:
         self._no_retry: set[UUID] = set()
         self._results: list[tuple[wire.Result, list[wire.Output]]] = []
         self._checkpoints: list[_SavedCheckpoint] = []  # of attempts that have ended
+        self._taken: list[wire.Output] = []  # output of running attempts that is being sent
         self._running: dict[UUID, Work] = {}
         self._pending = asyncio.Event()
         self._empty = asyncio.Event()
@@ -67,6 +71,8 @@ class ResultDelivery:
     def start(self) -> None:
         self._loops.forever("results", self._send_results)
         self._loops.forever("output", self._send_output)
+        if self._keeper is not None:
+            self._loops.forever("keep", self._keeper.step)
 
     def begin(self, work: Work) -> None:
         """Send the output and checkpoints of an attempt while it runs."""
@@ -80,7 +86,16 @@ class ResultDelivery:
         last = work.checkpoint.take() if work.checkpoint is not None and result.outcome != "succeeded" else None
         if last is not None:
             self._checkpoints.append(_report(work, last))
-        self._results.append((result, work.take_output()))
+        output = work.take_output()
+        self._results.append((result, output))
+        if self._keeper is not None:
+            self._keeper.add(result, output, job_id=work.assignment.job_id, retry=retry)
+        self._empty.clear()
+        self._pending.set()
+
+    def disclaim(self, attempt: wire.Preempt) -> None:
+        """Report an attempt that has not arrived, and will not begin here."""
+        self._results.append((wire.Result(attempt.execution_id, attempt.attempt, "preempted", 0), []))
         self._empty.clear()
         self._pending.set()
 
@@ -89,12 +104,14 @@ class ResultDelivery:
         return self._gathering or self._sending.locked()
 
     async def flushed(self, timeout_s: float) -> bool:
-        """Return whether every result was accepted in time."""
-        try:
-            await asyncio.wait_for(self._empty.wait(), timeout_s)
-        except TimeoutError:
-            return False
-        return True
+        """Return whether every result was accepted in time, or is kept in the result stream."""
+        waits = [asyncio.create_task(self._empty.wait())]
+        if self._keeper is not None:
+            waits.append(asyncio.create_task(self._keeper.kept.wait()))
+        done, _ = await asyncio.wait(waits, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+        for wait in waits:
+            wait.cancel()
+        return bool(done)
 
     async def stop(self) -> None:
         await self._loops.stop()
@@ -123,6 +140,8 @@ class ResultDelivery:
         if self._no_retry:
             self._no_retry.difference_update(result.execution_id for result in sent)
         self._delivered(sent)
+        if self._keeper is not None:
+            self._keeper.accepted(sent)
         if not self._results:
             self._pending.clear()
             self._empty.set()
@@ -151,8 +170,10 @@ class ResultDelivery:
         async with self._sending:
             chunks = [chunk for work in list(self._running.values()) for chunk in work.take_output()]
             while chunks:
+                self._taken = chunks
                 batch, chunks = chunks[:BATCH_CHUNKS], chunks[BATCH_CHUNKS:]
                 await self._deliver([], batch)
+            self._taken = []
             checkpoints = [
                 _report(work, value)
                 for work in list(self._running.values())
@@ -195,6 +216,8 @@ class ResultDelivery:
                 settled = await self.send(body)
             except ApiUnavailable as error:
                 log.warning("results.failed", results=len(results), error=str(error), retry_s=RETRY_S)
+                if self._keeper is not None:
+                    self._keeper.api_failed(self._taken)
                 await asyncio.sleep(RETRY_S)
                 continue
             except SessionEnded as error:
