@@ -105,6 +105,7 @@ class KafkaEngine:
         try:
             self._admin = admin.AdminClient(settings)
         except kafka.KafkaException as error:
+            self._forget_state()
             raise Invalid(f"{self.address.shown}: {error.args[0].str()}") from None
         try:
             await asyncio.to_thread(self._look_first)
@@ -112,6 +113,7 @@ class KafkaEngine:
         except kafka.KafkaException as error:
             refused = next((e for e in [*self._errors, error.args[0]] if e.code() in CREDENTIALS), None)
             if refused is not None:
+                self._forget_state()
                 raise Invalid(f"{self.address.shown}: {refused.str()}") from None
             log.warning("engine.unreachable", role=self._role, url=self.address.shown, error=error.args[0].str())
         self._loops.forever("watch", self._watch)
@@ -120,6 +122,11 @@ class KafkaEngine:
         await self._loops.stop()
         await asyncio.gather(*(reader.stop() for reader in self._readers))
         await asyncio.to_thread(self._close_committed_readers)
+        self._forget_state()
+
+    def _forget_state(self) -> None:
+        """Without this, the process would go on reporting a cluster that it no longer uses as lost."""
+        metrics.ENGINE_UP.remove(self._role, self.name)
 
     def add_reader(self, reader: TopicReader) -> None:
         self._readers.append(reader)
