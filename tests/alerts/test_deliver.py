@@ -8,12 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from mainspring import wire
 from mainspring.alerts import channels, deliver, sign
 from mainspring.alerts.format import Notification
 from mainspring.alerts.send import Sender
 from mainspring.alerts.targets import opened
 from mainspring.clock import instant
 from mainspring.domain.channel import AppriseTarget, SlackTarget, SmtpTarget, WebhookTarget, new_secret
+from mainspring.domain.job import Notify
 from mainspring.domain.retry import RetryPolicy
 from mainspring.store import outbox
 from mainspring.testing.clock import VirtualClock
@@ -21,6 +23,7 @@ from tests.support.alerts import LOOPBACK, TENANT, AlertBench, body_of
 from tests.support.certificates import make_certificate
 from tests.support.http_receiver import Received, receiving, reply
 from tests.support.mail_sink import postbox
+from tests.support.settling import SettlingBench
 from tests.support.silent_bus import SilentBus
 
 pytestmark = pytest.mark.anyio
@@ -69,6 +72,23 @@ async def test_nothing_is_written_while_nobody_asks(bench: AlertBench) -> None:
         await bench.ended("succeeded")
         await bench.ended("failed")
     assert await bench.deliveries() == []
+
+
+async def test_the_first_failure_is_reported_although_the_process_has_not_read_who_wants_it(bench: AlertBench) -> None:
+    async with receiving(fine) as server:
+        await bench.subscriptions.read()
+        target = WebhookTarget(server.url("/hook"), new_secret())
+        events = ["execution.failed", "execution.retrying"]
+        request = wire.NewChannel(name="hook", target=target, events=events)
+        await channels.create(bench.database, bench.vault, request, tenant=TENANT, by="test")
+        job = await SettlingBench.job(bench, retries=RetryPolicy(max=1), notify=(Notify(("failed",), ("hook",)),))
+        await bench.ended("failed", job)
+        await bench.ended(
+            "failed", await SettlingBench.job(bench, retries=NEVER, notify=(Notify(("failed",), ("hook",)),))
+        )
+        while await bench.deliver():
+            pass
+    assert sorted(body_of(r)["type"] for r in server.got) == ["execution.failed", "execution.retrying", "job.failed"]
 
 
 async def test_slack_and_pagerduty_get_their_shapes(bench: AlertBench) -> None:

@@ -263,10 +263,14 @@ class Settler:
         *,
         unsuccessful: bool,
     ) -> None:
-        """Write subscribed events in the transaction of the change that they report."""
-        if subscriptions.successes or (unsuccessful and subscriptions.failures):
+        """Write subscribed events in the transaction of the change that they report.
+
+        For failures the database is always asked: what is known here may lack a job or a channel that was just created,
+        and its first failure would never be reported.
+        """
+        if subscriptions.successes or unsuccessful:
             await outbox.notify_settled(connection, execution_ids=sorted(runs.union(settled.executions)))
-        if unsuccessful and subscriptions.retries:
+        if unsuccessful:
             await outbox.notify_retrying(connection, execution_ids=sorted(settled.executions))
 
     async def _release_deferred(self, follow_up: FollowUp, settled: Settled) -> None:

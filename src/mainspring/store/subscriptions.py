@@ -1,4 +1,4 @@
-"""Events with a subscriber, cached in memory: without subscribers, settling writes nothing to the outbox."""
+"""Events with a subscriber, cached in memory: without subscribers, settling successes writes nothing to the outbox."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MAX_INTERVAL_S = 30.0
 
 
 class Subscriptions(Service):
-    """The names of the events with a subscriber, slightly delayed."""
+    """The names of the events with a subscriber, slightly delayed: too late for what must never be missed."""
 
     def __init__(self, database: Database, bus: ports.Bus) -> None:
         self._database = database
@@ -56,15 +56,6 @@ class Subscriptions(Service):
         """Whether a success may have a subscriber."""
         return not self._wanted.isdisjoint(("execution.succeeded", "job.recovered", "job.slow"))
 
-    @property
-    def failures(self) -> bool:
-        """Whether any other end may have a subscriber."""
-        return not self._wanted.isdisjoint(_FAILURES)
-
-    @property
-    def retries(self) -> bool:
-        return "execution.retrying" in self._wanted
-
     def _on_runs(self, payload: str) -> None:
         if payload == ports.NEEDS:
             self._changed.set()
@@ -84,9 +75,3 @@ class Subscriptions(Service):
             self._changed.set()
             raise
         await asyncio.sleep(MIN_INTERVAL_S)
-
-
-_FAILURES = (
-    "execution.failed", "execution.timed_out", "execution.cancelled", "execution.lost", "execution.succeeded",
-    "job.failed",
-)  # fmt: skip

@@ -3,10 +3,11 @@
 
 -- name: notify_settled
 -- Executions that have just ended, for every subscribed channel and every `notify` of their jobs. Runs after the settling,
--- in the same transaction.
+-- in the same transaction. Without channels and event stream it reads nothing else.
 WITH ended AS (
     SELECT h.*, j.name AS job FROM history h JOIN jobs j USING (job_id)
     WHERE h.execution_id = ANY ($1::uuid[]) AND h.finished_at >= (SELECT db_now()) - interval '5 minutes'
+      AND (EXISTS (SELECT FROM channels WHERE disabled_at IS NULL) OR (SELECT events_wanted()))
 ), wanted AS (
     SELECT e.execution_id, c.channel_id, 'execution.' || e.state AS event, NULL::float8 AS usual_ms
     FROM ended e JOIN channels c ON c.tenant_id = e.tenant_id AND c.disabled_at IS NULL
@@ -75,6 +76,7 @@ WITH retrying AS (
     FROM executions e JOIN jobs j USING (job_id)
     JOIN attempts a ON a.execution_id = e.execution_id AND a.attempt = e.attempt
     WHERE e.execution_id = ANY ($1::uuid[]) AND e.state IN ('waiting', 'queued')
+      AND (EXISTS (SELECT FROM channels WHERE disabled_at IS NULL) OR (SELECT events_wanted()))
 ), fresh AS (
     INSERT INTO outbox (event_id, tenant_id, channel_id, event, stream, body)
     SELECT md5(e.execution_id || ':' || e.attempt || ':execution.retrying')::uuid, e.tenant_id, c.channel_id,
