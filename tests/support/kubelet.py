@@ -20,6 +20,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+import httpx2
+
 from tests.support.certificates import make_certificate
 from tests.support.kubernetes_server import KubernetesServer
 
@@ -63,7 +65,7 @@ class Kubelet:
         self.pods: dict[str, RunningPod] = {}  # by uid
         self.seen: list[dict[str, Any]] = []  # every pod, as it was created
         self.log_requests: list[dict[str, list[str]]] = []
-        self.cut_logs = 0  # so many log connections are cut after their first line
+        self.cut_logs: list[int] = []  # after how many lines the next log connections are cut
         self.holds = False  # new pods are not scheduled
         self._tasks: set[asyncio.Task[Any]] = set()
         self._logs: asyncio.Server | None = None
@@ -109,6 +111,12 @@ class Kubelet:
         await self._patch(name, {"phase": "Failed", **status})
 
     async def _watch(self) -> None:
+        while True:
+            with suppress(httpx2.HTTPError):  # the server restarts
+                await self._watch_once()
+            await self._server.ready()
+
+    async def _watch_once(self) -> None:
         listed = await self._server.request("GET", self._pods_path)
         for pod in listed["items"]:
             self._look(pod)
@@ -232,6 +240,7 @@ class Kubelet:
 
     async def _send_log(self, pod: RunningPod, query: dict[str, list[str]], writer: asyncio.StreamWriter) -> None:
         since = query.get("sinceTime", [""])[0].rstrip("Z").encode()
+        cut = self.cut_logs.pop(0) if self.cut_logs else 0
         sent = 0
         while True:
             more = pod.more
@@ -241,8 +250,7 @@ class Kubelet:
                 if line >= since:
                     writer.write(f"{len(line):x}\r\n".encode() + line + b"\r\n")
                     await writer.drain()
-                    if self.cut_logs:
-                        self.cut_logs -= 1
+                    if sent == cut:
                         return
             if ended:
                 writer.write(b"0\r\n\r\n")
@@ -260,7 +268,10 @@ class Kubelet:
 def _kill(pod: RunningPod, number: int) -> None:
     if pod.process is not None and pod.process.returncode is None:
         with suppress(ProcessLookupError):
-            os.killpg(pod.process.pid, number)
+            if number == signal.SIGKILL:
+                os.killpg(pod.process.pid, number)
+            else:  # only the first process of a container gets it
+                os.kill(pod.process.pid, number)
 
 
 def _expanded(text: str, env: dict[str, str]) -> str:

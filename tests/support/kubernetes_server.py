@@ -71,6 +71,9 @@ class KubernetesServer:
 
     async def start_apiserver(self) -> None:
         self._spawn("apiserver", *self._apiserver)
+        await self.ready()
+
+    async def ready(self) -> None:
         await until_async("the API server is ready", self._ready, within_s=120)
 
     def _spawn(self, name: str, *command: str | Path) -> None:

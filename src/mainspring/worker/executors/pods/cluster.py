@@ -22,7 +22,7 @@ Object = dict[str, Any]
 
 ANSWER_TIMEOUT_S = 15.0
 WATCH_S, WATCH_MARGIN_S = 120, 15.0
-"""A watch ends after this time and begins again: a connection that is dead without notice is found then."""
+"""A watch ends after this time and begins again: a dead connection is detected then."""
 MAX_CONNECTIONS = 100_000
 MAX_EVENT_BYTES = 4_000_000
 RETRY_AFTER = (429, 500, 502, 503, 504)

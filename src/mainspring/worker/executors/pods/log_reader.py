@@ -25,6 +25,7 @@ class LogLines:
         self._in_stamp = True
         self._skip = 0  # bytes of this line that were read before
         self._read = 0  # bytes that were read of the last line
+        self.written = 0
         self.last = b""  # instant of the last line that was begun
 
     def restart(self) -> None:
@@ -58,6 +59,7 @@ class LogLines:
             self._skip = max(0, self._skip - len(line))
             self._read += len(fresh)
             if fresh:
+                self.written += len(fresh)
                 self._write(fresh)
         if newline:
             self._stamp, self._in_stamp = b"", True
@@ -76,22 +78,27 @@ class LogLines:
 async def follow_log(
     cluster: Cluster, pod: str, *, container: str, write: Callable[[bytes], None], is_over: Callable[[], bool]
 ) -> None:
-    """Follow the log until the container has ended and all of its log is read."""
+    """Follow the log until the container has ended and all of its log is read.
+
+    A connection that was lost between node and API server ends like a complete one. So the log is read again until
+    nothing new comes.
+    """
     lines, retry_s = LogLines(write), FIRST_RETRY_S
     while True:
-        over = is_over()  # asked before reading: what is read afterwards is the whole log
+        over, before = is_over(), lines.written
         try:
             lines.restart()
             async with cluster.log(pod, container=container, since=lines.since) as pieces:
                 async for data in pieces:
                     lines.feed(data)
-                    retry_s = FIRST_RETRY_S
-            if over:
+            if over and lines.written == before:
                 return
         except ClusterRefused as error:
             if error.status == 404 or over:
                 return
         except ClusterUnavailable:
             pass  # the pod runs on, and its log is kept on the node
+        if lines.written != before:
+            retry_s = FIRST_RETRY_S
         await asyncio.sleep(retry_s)
         retry_s = min(retry_s * 2, LONGEST_RETRY_S)

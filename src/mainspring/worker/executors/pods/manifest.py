@@ -31,7 +31,7 @@ _PULL = {"missing": "IfNotPresent", "always": "Always", "never": "Never"}
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Whom a pod belongs to."""
+    """The attempt and the worker that a pod belongs to."""
 
     execution_id: str
     attempt: int

@@ -10,7 +10,7 @@ from mainspring.worker.executors.work import Done
 IMAGE_S = 120.0
 """How long an image may fail to be pulled: registries have short outages."""
 CONTAINER_S = 60.0
-"""How long a container may fail to be created, such as for a volume that is not there yet."""
+"""How long a container may fail to be created, such as for a volume that does not exist yet."""
 LEAVE_S = 30.0
 """How long after its grace period a deleted pod may still be there. Longer: its node does not answer."""
 
