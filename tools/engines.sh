@@ -3,6 +3,7 @@
 # protocols of AWS, into .cache/moto; ZooKeeper and Kafka with Maven into .cache/jars. Tests whose server is missing are
 # skipped and name it. Redis and etcd are Debian packages: see tools/system.sh. Also the published schemas of Kubernetes,
 # into .cache/kubernetes, which the chart is checked against. `engines.sh helm` builds Helm itself: that takes minutes.
+# `engines.sh kubernetes` builds a Kubernetes API server, and kwok, which plays nodes: that takes a quarter of an hour.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -10,6 +11,42 @@ if [ "${1:-}" = helm ]; then
     [ ! -x .cache/helm/helm ] || exit 0
     echo "Building Helm ..." >&2
     GOBIN="$PWD/.cache/helm" exec go install -ldflags='-s -w' helm.sh/helm/v3/cmd/helm@v3.16.4
+fi
+
+# A Kubernetes API server of one version, kwok, and the definitions of KEDA. The module k8s.io/kubernetes takes its
+# other modules from its own repository, which `go install` refuses: a temporary module replaces them by the published
+# ones of the same version.
+if [ "${1:-}" = kubernetes ]; then
+    target="$PWD/.cache/kubernetes-servers" version=1.34.4 kwok=v0.7.0 keda=v2.17.2
+    mkdir -p "$target"
+    if [ ! -d "$target/keda" ]; then
+        echo "Fetching the definitions of KEDA ..." >&2
+        source=$(cd / && go mod download -json "github.com/kedacore/keda/v2@$keda" |
+            sed -n 's/.*"Dir": "\(.*\)".*/\1/p')
+        mkdir -p "$target/keda"
+        for kind in scaledobjects triggerauthentications; do
+            install -m 644 "$source/config/crd/bases/keda.sh_$kind.yaml" "$target/keda/"
+        done
+    fi
+    if [ ! -x "$target/kwok" ]; then
+        echo "Building kwok ..." >&2
+        GOBIN="$target" nice -n 19 go install -p 1 -ldflags='-s -w' "sigs.k8s.io/kwok/cmd/kwok@$kwok"
+    fi
+    [ ! -x "$target/kube-apiserver" ] || exit 0
+    echo "Building kube-apiserver $version ..." >&2
+    folder=$(mktemp -d)
+    trap 'rm -rf "$folder"' EXIT
+    cd "$folder"
+    go mod init kubernetes-servers 2>/dev/null
+    source=$(go mod download -json "k8s.io/kubernetes@v$version" | sed -n 's/.*"GoMod": "\(.*\)".*/\1/p')
+    sed -n 's/^[[:space:]]*\(k8s.io[^ ]*\) v0\.0\.0$/\1/p' "$source" | while read -r module; do
+        go mod edit -replace "$module=$module@v0.${version#1.}"
+    done
+    go mod edit -require "k8s.io/kubernetes@v$version"
+    CGO_ENABLED=0 nice -n 19 go build -mod=mod -p 1 -o kube-apiserver \
+        -ldflags="-s -w -X k8s.io/component-base/version.gitVersion=v$version" k8s.io/kubernetes/cmd/kube-apiserver
+    mv kube-apiserver "$target/"
+    exit 0
 fi
 
 # The wheel has the schemas of 40 versions: the oldest and the newest that the chart promises are kept.

@@ -13,6 +13,6 @@ compile() {
 compile pyproject.toml --group dev --group build -o requirements-dev.lock
 compile pyproject.toml -c requirements-dev.lock -o requirements.lock
 # What the image has: the optional packages of engines and stores, without pyarrow, which is as large as all others.
-compile pyproject.toml --extra apprise --extra kafka --extra otel --extra redis --extra s3 --extra zookeeper \
-    -c requirements-dev.lock -o requirements-image.lock
+compile pyproject.toml --extra apprise --extra kafka --extra kubernetes --extra otel --extra redis \
+    --extra s3 --extra zookeeper -c requirements-dev.lock -o requirements-image.lock
 compile --group build -c requirements-dev.lock -o requirements-build.lock

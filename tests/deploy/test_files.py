@@ -1,7 +1,8 @@
 """Image, compose file, chart and units: parsed, and their commands checked against the program's own options.
 
-The chart uses plain values only, which this test fills in. `make helm` builds Helm, whose rendering must be the same.
-Objects are checked against the published schemas of the oldest and newest Kubernetes that the chart supports.
+The chart uses plain values and conditions, which `tests/support/chart.py` fills in. `make helm` builds Helm, whose
+rendering must be the same. Objects are checked against the published schemas of the oldest and newest Kubernetes that
+the chart supports, and those of KEDA against its own. `test_cluster.py` applies them to an API server.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ import re
 import shlex
 import shutil
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,25 +23,10 @@ import yaml
 
 from mainspring.cli.config_file import load_command
 from mainspring.config import ENVIRONMENT
+from tests.support.chart import CHART, EVERYTHING, objects
 from tools.tree import ROOT
 
 DEPLOY = ROOT / "deploy"
-CHART = DEPLOY / "helm" / "mainspring"
-VALUE = re.compile(r"\{\{ \.(Values(?:\.\w+)+|Release\.Name) \}\}")
-
-
-def rendered(path: Path) -> Iterator[Any]:
-    values = {"Values": yaml.safe_load((CHART / "values.yaml").read_text()), "Release": {"Name": "prod"}}
-
-    def fill(match: re.Match[str]) -> str:
-        found: Any = values
-        for name in match[1].split("."):
-            found = found[name]
-        return str(found)
-
-    text = VALUE.sub(fill, path.read_text())
-    assert "{{" not in text, "a template uses more than values"
-    yield from yaml.safe_load_all(text)
 
 
 def demand_valid(words: list[str]) -> None:
@@ -51,13 +36,11 @@ def demand_valid(words: list[str]) -> None:
     command.make_parser(context).parse_args(args=words[1:])
 
 
-def objects() -> list[Any]:
-    return [found for path in sorted(CHART.glob("templates/*.yaml")) for found in rendered(path)]
-
-
 def test_every_deployment_of_the_chart_is_confined_and_probed() -> None:
     deployments = [found for found in objects() if found["kind"] == "Deployment"]
     assert [d["metadata"]["name"] for d in deployments] == ["prod-api", "prod-scheduler", "prod-worker"]
+    deployments = [found for found in objects(EVERYTHING) if found["kind"] == "Deployment"]
+    assert [d["metadata"]["name"] for d in deployments][1] == "prod-pod-worker"
     for deployment in deployments:
         pod = deployment["spec"]["template"]["spec"]
         assert deployment["spec"]["selector"]["matchLabels"] == deployment["spec"]["template"]["metadata"]["labels"]
@@ -95,21 +78,86 @@ def faults(version: str, found: Any) -> list[str]:
 
 @pytest.mark.parametrize("version", ["1.30.0", "1.37.0"])
 def test_the_chart_conforms_to_the_schemas_of_kubernetes(version: str) -> None:
-    assert [fault for found in objects() for fault in faults(version, found)] == []
+    builtin = [found for found in objects(EVERYTHING) if not found["apiVersion"].startswith("keda.sh/")]
+    assert [fault for found in builtin for fault in faults(version, found)] == []
     broken = copy.deepcopy(next(found for found in objects() if found["kind"] == "Deployment"))
     (container,) = broken["spec"]["template"]["spec"]["containers"]
     container["readinesProbe"] = container.pop("readinessProbe")
     assert faults(version, broken), "the schemas know every field"
 
 
-def test_helm_renders_the_same_objects() -> None:
+@pytest.mark.parametrize("values", [(), EVERYTHING], ids=["default", "everything"])
+def test_helm_renders_the_same_objects(values: tuple[str, ...]) -> None:
     helm = shutil.which("helm") or shutil.which("helm", path=ROOT / ".cache" / "helm")
     if helm is None:
         pytest.skip("Helm is missing: make helm builds it, which takes minutes")
     subprocess.run([helm, "lint", "--strict", CHART], check=True, capture_output=True)
-    text = subprocess.run([helm, "template", "prod", CHART], check=True, capture_output=True, text=True).stdout
+    options = [word for value in values for word in ("--set", value)]
+    command = [helm, "template", "prod", str(CHART), "--namespace", "mainspring", *options]
+    text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     listed = {(found["kind"], found["metadata"]["name"]): found for found in yaml.safe_load_all(text) if found}
-    assert listed == {(found["kind"], found["metadata"]["name"]): found for found in objects()}
+    assert listed == {(found["kind"], found["metadata"]["name"]): found for found in objects(values)}
+
+
+def test_pods_and_autoscaling_are_off_by_default() -> None:
+    assert {found["kind"] for found in objects()} == {"Deployment", "Service", "Ingress", "PodDisruptionBudget"}
+    assert len(objects(EVERYTHING)) == len(objects()) + 6
+
+
+def test_a_worker_of_pods_runs_no_code_of_jobs_beside_its_cluster_token() -> None:
+    """Programs of the worker's user could read the token, and with it every Secret of the namespace."""
+    for deployment in (found for found in objects(EVERYTHING) if found["kind"] == "Deployment"):
+        pod = deployment["spec"]["template"]["spec"]
+        (container,) = pod["containers"]
+        words = " ".join(container["args"])
+        assert pod["automountServiceAccountToken"] is ("--min-isolation container" in words)
+
+
+def test_keda_scales_the_workers_by_their_queues() -> None:
+    (scaled,) = [found for found in objects(EVERYTHING) if found["kind"] == "ScaledObject"]
+    (access,) = [found for found in objects(EVERYTHING) if found["kind"] == "TriggerAuthentication"]
+    by_name = {found["metadata"]["name"]: found for found in objects(EVERYTHING) if found["kind"] == "Deployment"}
+    target = by_name[scaled["spec"]["scaleTargetRef"]["name"]]
+    assert "replicas" not in target["spec"], "an upgrade of the chart would undo what KEDA has decided"
+    triggers = scaled["spec"]["triggers"]
+    assert scaled["spec"]["advanced"]["scalingModifiers"]["formula"].split(" + ") == [t["name"] for t in triggers]
+    for trigger in triggers:
+        assert trigger["metadata"]["valueLocation"] == f"queues.{trigger['name']}.wanted_slots"
+        assert trigger["authenticationRef"]["name"] == access["metadata"]["name"]
+    (slots,) = [word for word in target["spec"]["template"]["spec"]["containers"][0]["args"] if word.isdigit()]
+    assert {trigger["metadata"]["targetValue"] for trigger in triggers} == {slots}
+
+
+KEDA = ROOT / ".cache" / "kubernetes-servers" / "keda"
+
+
+def test_the_objects_of_keda_conform_to_its_schemas() -> None:
+    if not KEDA.exists():
+        pytest.skip("the definitions of KEDA are missing: make kubernetes fetches them")
+    schemas = {}
+    for path in KEDA.glob("*.yaml"):
+        definition = yaml.safe_load(path.read_text())["spec"]
+        schemas[definition["names"]["kind"]] = definition["versions"][0]["schema"]["openAPIV3Schema"]
+    keda = [found for found in objects(EVERYTHING) if found["apiVersion"] == "keda.sh/v1alpha1"]
+    assert len(keda) == 2
+    for found in keda:
+        schema = closed(schemas[found["kind"]])
+        assert [e.message for e in jsonschema_rs.Draft202012Validator(schema).iter_errors(found)] == []
+    broken = copy.deepcopy(next(found for found in keda if found["kind"] == "ScaledObject"))
+    broken["spec"]["maxReplicas"] = broken["spec"].pop("maxReplicaCount")
+    assert not jsonschema_rs.Draft202012Validator(closed(schemas["ScaledObject"])).is_valid(broken)
+
+
+def closed(schema: Any) -> Any:
+    """Refuse fields that a schema of Kubernetes does not name: the API server would drop them."""
+    if isinstance(schema, list):
+        return [closed(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    found = {name: closed(each) for name, each in schema.items()}
+    if isinstance(schema.get("properties"), dict):
+        found["additionalProperties"] = False
+    return found
 
 
 def test_every_server_has_the_master_keys_and_no_worker_has_them() -> None:

@@ -129,7 +129,7 @@ def test_the_program_cannot_be_changed_by_its_user(engine: Engine) -> None:
 
 
 def test_the_image_has_the_optional_packages_that_the_chart_uses(engine: Engine) -> None:
-    code = "import apprise, confluent_kafka, kazoo, obstore, opentelemetry.sdk, redis"
+    code = "import apprise, confluent_kafka, kazoo, lightkube, obstore, opentelemetry.sdk, redis"
     words = ("--entrypoint", "python3", "localhost/mainspring", "-c", code)
     engine.run("run", "--rm", *LIMITS, "--no-healthcheck", "--network", "none", *words)
 

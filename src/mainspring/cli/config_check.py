@@ -52,13 +52,14 @@ async def database_problems(url: str) -> list[str]:
 
 
 def worker_problems(settings: Mapping[str, Any]) -> Iterator[str]:
-    from mainspring.cli.worker import given_capacity, parse_label, read_token
+    from mainspring.cli.worker import given_capacity, given_cluster, parse_label, read_token
 
     for check in (
         lambda: read_token(settings.get("token_file"), None),
         lambda: [parse_label(text) for group in settings["labels"] for text in group.split(",")],
         lambda: given_capacity(settings["resources"]),
         lambda: read_networks(settings["allow_net"]),
+        lambda: given_cluster(settings["kube_namespace"], settings["kube_context"], settings["kube_allow"]),
     ):
         try:
             check()

@@ -31,6 +31,8 @@ from mainspring.worker.capacity import detect, parse_capacity
 from mainspring.worker.environment import INHERITED, check_names
 from mainspring.worker.executors import load_executors
 from mainspring.worker.executors.container_engine import find_engine
+from mainspring.worker.executors.pods.cluster import ClusterSettings
+from mainspring.worker.executors.pods.settings import NAMESPACE, AllowList
 from mainspring.worker.service import Worker, WorkerConfig
 from mainspring.worker.transport.api_client import ApiAddress
 
@@ -150,6 +152,29 @@ async def work_until_stopped(
 )
 @click.option("--no-pull", is_flag=True, help="Use local container images only.")
 @click.option(
+    "--kube-namespace",
+    metavar="NAME",
+    envvar="MAINSPRING_KUBE_NAMESPACE",
+    show_envvar=True,
+    help="Namespace of a Kubernetes cluster in which to run pods, with the extra `kubernetes`.  [default: no pods]",
+)
+@click.option(
+    "--kube-context",
+    metavar="NAME",
+    envvar="MAINSPRING_KUBE_CONTEXT",
+    show_envvar=True,
+    help="Context of the kubeconfig.  [default: the service account of the worker's pod, or the current context]",
+)
+@click.option(
+    "--kube-allow",
+    "kube_allow",
+    multiple=True,
+    metavar="KIND=NAME",
+    envvar="MAINSPRING_KUBE_ALLOW",
+    show_envvar=True,
+    help="What pods may use besides their image, such as claim=scratch-*. Repeatable.",
+)
+@click.option(
     "--token-file",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
@@ -203,6 +228,9 @@ def worker(
     poll: bool,
     min_isolation: MinIsolation,
     no_pull: bool,
+    kube_namespace: str | None,
+    kube_context: str | None,
+    kube_allow: tuple[str, ...],
     token_file: Path | None,
     token_fd: int | None,
     results: str | None,
@@ -240,6 +268,7 @@ def worker(
         name=name or socket.gethostname(),
         engine=find_engine(engine),
         pull=not no_pull,
+        cluster=given_cluster(kube_namespace, kube_context, kube_allow),
         streams=not poll,
         min_isolation=min_isolation,
         adopts_orphans=True,
@@ -277,6 +306,18 @@ def given_capacity(text: str | None) -> dict[str, int]:
         return parse_capacity(text or "")
     except ValueError as error:
         raise Invalid(f"--resources: {error}") from None
+
+
+def given_cluster(namespace: str | None, context: str | None, allow: tuple[str, ...]) -> ClusterSettings | None:
+    """Return where pods run; None without a namespace."""
+    if namespace is None:
+        if context is not None or allow:
+            raise Invalid("--kube-context and --kube-allow need --kube-namespace")
+        return None
+    if not NAMESPACE.match(namespace):
+        raise Invalid(f"--kube-namespace: {namespace!r} is not a namespace; lower case letters, digits and '-'")
+    AllowList(allow)
+    return ClusterSettings(namespace, context, allow)
 
 
 def _labels(given: Sequence[str], *, spot: bool) -> dict[str, str]:

@@ -68,7 +68,7 @@ def plaintext_problems(spec: Any, before: Any = None) -> list[Problem]:
             continue
         field, _, name = key.partition(".")
         if (reason := looks_secret(name, value, header=field == "headers")) is not None:
-            found.append(_problem(_pointer(field, name), key, reason))
+            found.append(_problem(_pointer(spec.task, field, name), key, reason))
     return found
 
 
@@ -91,6 +91,8 @@ def _values(spec: Any) -> Iterator[tuple[str, Any]]:
         yield from ((f"args.{name}", value) for name, value in task.args.items())
     elif isinstance(task, PluginTask):
         yield from ((f"settings.{name}", value) for name, value in task.settings.items())
+        if isinstance(env := task.settings.get("env"), dict):
+            yield from ((f"env.{name}", value) for name, value in env.items())
     else:
         yield from ((f"env.{name}", value) for name, value in getattr(task, "env", {}).items())
     for name, param in spec.params.items():
@@ -106,8 +108,10 @@ def _problem(pointer: str, key: str, reason: str) -> Problem:
     return Problem(pointer, f"{reason}, and would be stored and shown as it is", hint)
 
 
-def _pointer(field: str, name: str) -> str:
-    return f"/params/{name}/default" if field == "params" else f"/task/{field}/{name}"
+def _pointer(task: Any, field: str, name: str) -> str:
+    if field == "params":
+        return f"/params/{name}/default"
+    return f"/task/settings/env/{name}" if isinstance(task, PluginTask) and field == "env" else f"/task/{field}/{name}"
 
 
 def _names_secret(name: str) -> bool:

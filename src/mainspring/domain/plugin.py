@@ -14,6 +14,9 @@ from mainspring.domain.template import Path, template_problems, templates
 TYPE = re.compile(r"[a-z][a-z0-9_-]{0,62}\Z")
 OWN_KINDS = frozenset(("shell", "http", "python", "container", "noop", "plugin"))
 
+POD = "pod"
+"""The plug-in that comes with Mainspring, for workers with a Kubernetes cluster."""
+
 
 class PluginTask(msgspec.Struct, frozen=True, tag="plugin", tag_field="kind", forbid_unknown_fields=True):
     """Passes `settings` to the executor of a plug-in."""

@@ -10,12 +10,13 @@ import msgspec
 
 from mainspring.domain.errors import Problem
 from mainspring.domain.params import Param
-from mainspring.domain.plugin import PluginTask
+from mainspring.domain.plugin import POD, PluginTask
 from mainspring.domain.secret import MAX_REFERENCES, NAME, references, whole_reference
 from mainspring.domain.task import HttpTask, PythonTask
 from mainspring.domain.template import Path, strings
 
 Place = tuple[str | Path, str]
+_VISIBLE_IN = {PluginTask: "the specification of a pod"}
 
 
 def places(task: Any) -> Iterator[Place]:
@@ -35,7 +36,9 @@ def places(task: Any) -> Iterator[Place]:
 
 
 def _public_places(task: Any) -> Iterator[Place]:
-    """Yield the texts that other users of a machine or a log can see."""
+    """Yield the texts that other users of a machine, a cluster or a log can see."""
+    if isinstance(task, PluginTask) and task.type == POD:
+        yield from strings({name: value for name, value in task.settings.items() if name != "env"}, "/task/settings")
     if isinstance(task, HttpTask):
         yield "/task/url", task.url
     for field in ("argv", "command", "args"):
@@ -50,7 +53,7 @@ def reference_problems(task: Any, params: Mapping[str, Param]) -> list[Problem]:
     secret = {f"params.{name}" for name, param in params.items() if param.secret}
     for pointer, text in _public_places(task):
         if references(text) or any("{{" + name in text.replace(" ", "") for name in secret):
-            where = "a URL" if isinstance(task, HttpTask) else "a command line"
+            where = "a URL" if isinstance(task, HttpTask) else _VISIBLE_IN.get(type(task), "a command line")
             hint = "use a header or the body" if isinstance(task, HttpTask) else "use env"
             found.append(Problem(str(pointer), f"a secret in {where} is visible to others", hint))
     if len({name for _, name in used(task, params)}) > MAX_REFERENCES:

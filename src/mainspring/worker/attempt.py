@@ -1,6 +1,7 @@
 """One attempt on this worker, from assignment to reported result.
 
-    refuse -> load checkpoint -> fetch inputs -> fetch secrets -> execute -> upload artifacts -> report
+    refuse -> load checkpoint -> fetch inputs -> fetch secrets -> check settings -> execute
+           -> upload artifacts -> report
 
 `Attempts._run` is this pipeline. It is a generator, and each `yield` is a wait: for the api, or for the executor. A
 first attempt without inputs only waits for its executor, so it needs no asyncio task if the executor has `begin`.
@@ -141,6 +142,8 @@ class Attempts:
             done = yield self._spawn(self._fetch_inputs(work), "fetch inputs")
         if done is None and work.definition.secrets:
             done = yield self._spawn(fetch_secrets(self._api, work), "fetch secrets")
+        if done is None and type(work.definition.task) is PluginTask:
+            done = _check_settings(work, executor)  # they may contain secrets
         if done is None:
             assert executor is not None
             # `isinstance(executor, DirectExecutor)` would cost 4 µs per attempt.
@@ -187,8 +190,6 @@ class Attempts:
             return Done("failed", error=f"this worker ({__version__}) can't read the job: {reason}")
         if executor is None:
             return _no_executor(kind_of(work.definition.task), self._executors)
-        if type(work.definition.task) is PluginTask:
-            return _check_settings(work, executor)
         return None
 
     async def _fetch_inputs(self, work: Work) -> Done | None:
@@ -267,7 +268,7 @@ def _no_executor(kind: str, executors: Mapping[str, Executor]) -> Done:
     return Done("failed", error=f"this worker has no executor for {kind!r}; it has {known}")
 
 
-def _check_settings(work: Work, executor: Executor) -> Done | None:
+def _check_settings(work: Work, executor: Executor | None) -> Done | None:
     """Check a plug-in's settings against its schema, now that their templates can be filled in."""
     if (schema := getattr(executor, "schema", None)) is None:
         return None

@@ -25,6 +25,7 @@ from mainspring.worker.capacity import detect
 from mainspring.worker.cleanup import GuardianPipe
 from mainspring.worker.environment import job_environment
 from mainspring.worker.executors import Executor, Host, schemas_of, start_all, stop_all
+from mainspring.worker.executors.pods.cluster import ClusterSettings
 from mainspring.worker.isolation.orphans import Orphans
 from mainspring.worker.isolation.sandbox import SandboxSupport, detect_sandbox_support
 from mainspring.worker.poller import Poller
@@ -65,6 +66,7 @@ class WorkerConfig:
     shared: bool = False
     engine: str | None = None  # socket of a container engine
     pull: bool = True
+    cluster: ClusterSettings | None = None  # where pods run
     streams: bool = True  # False: long polls only
     min_isolation: MinIsolation = "none"  # of programs and functions, whatever jobs and queues say
     adopts_orphans: bool = False  # for a process that is a worker and nothing else
@@ -87,8 +89,12 @@ class Worker(Service):
         self._echo = echo
         self._config = config
         self._environment = job_environment(config.pass_env)
-        # Only offered with modules to call functions of, and with an engine to run containers.
-        usable = {"python": bool(config.modules), "container": config.engine is not None}
+        # Only offered with modules to call functions of, an engine to run containers, and a cluster to run pods.
+        usable = {
+            "python": bool(config.modules),
+            "container": config.engine is not None,
+            "pod": config.cluster is not None,
+        }
         for kind in CONFINED_KINDS:
             usable[kind] = usable.get(kind, True) and can_reach(kind, config.min_isolation)
         self._executors = {kind: e for kind, e in executors.items() if usable.get(kind, True)}
@@ -142,6 +148,8 @@ class Worker(Service):
             sandbox_support=self._sandbox_support,
             orphans=orphans,
             environment=self._environment,
+            name=self._config.name,
+            cluster=self._config.cluster,
         )
         await start_all(self._executors, host)
         await asyncio.to_thread(self._guardian.wait_hidden)

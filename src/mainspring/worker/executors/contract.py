@@ -7,13 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from mainspring.worker.cleanup import CleanupRegistry
 from mainspring.worker.environment import job_environment
 from mainspring.worker.executors.work import Done, Work
 from mainspring.worker.isolation.orphans import Orphans
 from mainspring.worker.isolation.sandbox import SandboxSupport
+
+if TYPE_CHECKING:
+    from mainspring.worker.executors.pods.cluster import ClusterSettings
 
 
 class Executor(Protocol):
@@ -58,3 +61,5 @@ class Host:
     sandbox_support: SandboxSupport = field(default_factory=SandboxSupport)
     orphans: Orphans | None = None  # None: not a process of its own, so processes that leave their group stay
     environment: Mapping[str, str] = field(default_factory=job_environment)  # what jobs inherit
+    name: str = ""  # of the worker
+    cluster: ClusterSettings | None = None  # where pods run; None: no pods
