@@ -124,9 +124,7 @@ def status(database_url: str) -> None:
         return
     have, known = found.schema_version, found.program_schema_version
     if have == 0:
-        echo(
-            f"the database has no schema of Mainspring (schema {known}): check the URL, or mainspring db migrate"
-        )
+        echo(f"the database has no schema of Mainspring (schema {known}): check the URL, or mainspring db migrate")
         return
     advice = (
         "" if have == known else "; migrate with: mainspring db migrate" if have < known else "; upgrade this program"
