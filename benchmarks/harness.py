@@ -243,6 +243,16 @@ def resident_of_family(processes: list[subprocess.Popen[bytes]]) -> float:
     return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
+def resident_by_process(root: int) -> list[float]:
+    """Return the resident memory of a process, then that of each of its descendants, in MB."""
+    found = []
+    for pid in _family(root):
+        with contextlib.suppress(OSError):
+            pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+            found.append(pages * os.sysconf("SC_PAGE_SIZE") / 2**20)
+    return found
+
+
 def memory_of_anonymous_pages(root: int) -> float:
     """Return the memory of a process and its descendants without shared buffers and files, in MB."""
     found = 0

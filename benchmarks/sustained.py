@@ -6,6 +6,8 @@ with the first. Resources are given per million executions. Ctrl-C ends it, and 
 
     python benchmarks/sustained.py                            # both parts, ten minutes each
     python benchmarks/sustained.py --minutes 2 --rate 300 --output 1024 --no-write
+
+It ends early, with what was measured, if a process ends or executions pile up for more than a minute of the load.
 """
 
 from __future__ import annotations
@@ -23,7 +25,15 @@ from pathlib import Path
 from typing import Any
 
 import firing
-from harness import Machine, machine, memory_of_anonymous_pages, publish, quantile, resident_of_family
+from harness import (
+    Machine,
+    machine,
+    memory_of_anonymous_pages,
+    publish,
+    quantile,
+    resident_by_process,
+    resident_of_family,
+)
 
 from mainspring.domain.job import NoopTask, PythonTask, Task
 from mainspring.store.db import Connection
@@ -35,7 +45,12 @@ PHASES = 1_000
 SAMPLE_S = 5.0
 WARM_UP_S = 20.0
 """Not counted: connections open, statements are prepared, memory is allocated for the first time."""
-ROLES = ("api", "scheduler", "worker")
+ROLES = ("api", "scheduler", "worker", "runner")
+"""`runner` is the largest process that the worker has started. It starts more of them while many functions run at once,
+such as after a pause of the machine: their number is not growth, and is shown apart."""
+PROCESSES = ("api", "scheduler", "worker")
+DRAIN_S = 120.0
+"""How long executions that were due in time may take to end, before they count as failed."""
 GOAL_LATENESS_MS = 100
 GOAL_LAST_TO_FIRST = 0.97
 GOAL_RSS_GROWTH_MB = 16
@@ -72,6 +87,7 @@ class Sample:
     dead: int
     open: int
     rss: dict[str, float]
+    runners: int
 
     @property
     def rss_mb(self) -> float:
@@ -91,6 +107,11 @@ class Part:
     late: list[tuple[float, float]] = field(default_factory=list)
     failed: int = 0
     cpu: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether more than a minute of the load waits: the rate is not sustained."""
+        return self.samples[-1].open > 60 * self.rate
 
     @property
     def name(self) -> str:
@@ -114,6 +135,15 @@ class Part:
         values = [float(getattr(sample, name)) for sample in self.samples]
         return quantile(values[-per_minute:], 0.5) - quantile(values[:per_minute], 0.5)
 
+    def growth_of_roles(self) -> str:
+        """Growth of memory by role, in MB: which process leaks, if one does."""
+        per_minute = max(1, round(60 / SAMPLE_S))
+        grown = []
+        for role in (*ROLES, "postgresql"):
+            values = [sample.rss[role] for sample in self.samples]
+            grown.append(f"{role} {quantile(values[-per_minute:], 0.5) - quantile(values[:per_minute], 0.5):.1f}")
+        return " · ".join(grown)
+
     def per_million(self, name: str) -> float:
         first, last = self.samples[0], self.samples[-1]
         return float(getattr(last, name) - getattr(first, name)) / self.executions * 1e6
@@ -121,9 +151,13 @@ class Part:
 
 async def sample(target: Machine, connection: Connection) -> Sample:
     sizes = await connection.fetchrow(SIZES)
-    rss = {role: resident_of_family(target.processes[role]) for role in ROLES}
+    rss = {role: resident_of_family(target.processes[role]) for role in ("api", "scheduler")}
+    rss["worker"], *runners = resident_by_process(target.processes["worker"][0].pid)
+    rss["runner"] = max(runners, default=0.0)
     rss["postgresql"] = memory_of_anonymous_pages(target.postgres.pid or 0)
-    return Sample(time.monotonic(), **{name: int(value) for name, value in sizes.items()}, rss=rss)
+    return Sample(
+        time.monotonic(), **{name: int(value) for name, value in sizes.items()}, rss=rss, runners=len(runners)
+    )
 
 
 async def measure(target: Machine, part: Part) -> None:
@@ -150,7 +184,7 @@ async def measure(target: Machine, part: Part) -> None:
             part.cpu = {role: s - before.get(role, 0.0) for role, s in target.cpu_s().items()}
             ended = await connection.fetchval("SELECT $1::timestamptz + make_interval(mins => $2)", began, part.minutes)
             await read_history(connection, part, began, ended)
-        for role in reversed(ROLES):
+        for role in reversed(PROCESSES):
             target.stop(role)
     await firing.clear(target)
 
@@ -164,9 +198,21 @@ async def watch(target: Machine, connection: Connection, part: Part) -> None:
     while (now := time.monotonic()) < end:
         n += 1
         await asyncio.sleep(max(0.0, min(begun + n * SAMPLE_S, end) - now))
+        demand_running(target)
         part.samples.append(await sample(target, connection))
+        if part.is_stuck:
+            raise RuntimeError(
+                f"{part.samples[-1].open:,} executions wait: {part.name} is more than this machine can do"
+            )
         if part.samples[-1].at - begun >= 60 * (n * SAMPLE_S // 60) > 0 and n % round(60 / SAMPLE_S) == 0:
             show(part, round(n * SAMPLE_S / 60))
+
+
+def demand_running(target: Machine) -> None:
+    """Fail as soon as a process has ended: what is measured after that is worth nothing."""
+    for role, group in target.processes.items():
+        if any(process.poll() is not None for process in group):
+            raise RuntimeError(f"the {role} has ended; its output is above")
 
 
 def show(part: Part, minute: int) -> None:
@@ -180,7 +226,9 @@ def show(part: Part, minute: int) -> None:
 
 
 async def read_history(connection: Connection, part: Part, began: datetime, ended: datetime) -> None:
-    while await connection.fetchval("SELECT EXISTS (SELECT FROM executions WHERE due_at < $1)", ended):
+    deadline, left = time.monotonic() + DRAIN_S, 1
+    while left and time.monotonic() < deadline:
+        left = await connection.fetchval("SELECT count(*) FROM executions WHERE due_at < $1", ended)
         await asyncio.sleep(0.1)
     finished = await connection.fetch(FINISHED, began, ended, timeout=600)
     part.done = [row["n"] for row in finished]
@@ -188,7 +236,7 @@ async def read_history(connection: Connection, part: Part, began: datetime, ende
     part.late = [(row["late"][0], row["late"][1]) for row in due]
     if len(part.done) < part.minutes or not due:
         raise RuntimeError(f"{len(part.done)} of {part.minutes} minutes have executions: see the log of the processes")
-    part.failed = sum(row["n"] - row["succeeded"] for row in due)
+    part.failed = left + sum(row["n"] - row["succeeded"] for row in due)
 
 
 def rows(part: Part) -> list[str]:
@@ -196,6 +244,7 @@ def rows(part: Part) -> list[str]:
     p50, p99 = quantile([late[0] for late in part.late], 0.5), max(late[1] for late in part.late)
     cpu = " · ".join(f"{role} {s / part.executions * 1e6:.0f}" for role, s in sorted(part.cpu.items()))
     memory = " · ".join(f"{role} {mb:.0f}" for role, mb in part.samples[-1].rss.items())
+    runners = [sample.runners for sample in part.samples]
     live, dead = max(s.live for s in part.samples), max(s.dead for s in part.samples)
     mb = 2**20
     return [
@@ -209,8 +258,11 @@ def rows(part: Part) -> list[str]:
         f"| due to start, p50, ms | {p50:.1f} | |",
         f"| due to start, p99 of the worst minute, ms | {p99:.1f} | {GOAL_LATENESS_MS} |",
         f"| due to start, p99 of the first / last minute, ms | {part.late[0][1]:.1f} / {part.late[-1][1]:.1f} | |",
-        f"| growth of memory (api, scheduler, worker), MB | {part.growth('rss_mb'):.1f} | {GOAL_RSS_GROWTH_MB} |",
+        f"| growth of memory (api, scheduler, worker, largest runner), MB | {part.growth('rss_mb'):.1f}"
+        f" | {GOAL_RSS_GROWTH_MB} |",
+        f"| growth of memory by role, MB | {part.growth_of_roles()} | |",
         f"| memory at the end, MB | {memory} | |",
+        f"| processes of the worker, first / most / last | {runners[0]} / {max(runners)} / {runners[-1]} | |",
         f"| live table: growth / largest, MB | {part.growth('live') / mb:.1f} / {live / mb:.1f} | 0 |",
         f"| dead rows of the live table, most | {dead:,} | |",
         f"| growth of tables other than history and output, MB | {part.growth('others') / mb:.1f} | 0 |",
@@ -261,7 +313,7 @@ async def main(options: argparse.Namespace) -> None:
         async with machine(used=True) as target:
             await measure(target, part)
         lines += rows(part)
-        print("\n".join(rows(part)), flush=True)
+        print("\n".join(rows(part)), flush=True)  # here too: the next part may fail
     publish("sustained", lines, figures_of(parts), written=not options.no_write)
 
 

@@ -2,8 +2,9 @@
 # Fetch servers that tests start: SeaweedFS, an S3-compatible store, into .cache/seaweedfs; moto, which speaks the
 # protocols of AWS, into .cache/moto; ZooKeeper and Kafka with Maven into .cache/jars. Tests whose server is missing are
 # skipped and name it. Redis and etcd are Debian packages: see tools/system.sh. Also the published schemas of Kubernetes,
-# into .cache/kubernetes, which the chart is checked against. `engines.sh helm` builds Helm itself: that takes minutes.
-# `engines.sh kubernetes` builds a Kubernetes API server, and kwok, which plays nodes: that takes a quarter of an hour.
+# into .cache/kubernetes, and of compose files, into .cache/compose, which the files in deploy/ are checked against.
+# `engines.sh helm` builds Helm itself: that takes minutes. `engines.sh kubernetes` builds a Kubernetes API server, and
+# kwok, which plays nodes: that takes a quarter of an hour.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -65,6 +66,19 @@ if [ ! -d "$schemas" ]; then
         echo "Skipping the check of the chart against Kubernetes: its schemas could not be fetched." >&2
     fi
     rm -rf "$fetched"
+fi
+
+# The schema of compose files is in the module that Docker Compose reads them with.
+compose=.cache/compose
+if [ ! -d "$compose" ] && command -v go >/dev/null; then
+    echo "Fetching the schema of compose files ..." >&2
+    module=github.com/compose-spec/compose-go/v2@v2.4.7
+    if go mod download "$module"; then
+        mkdir -p "$compose"
+        cp "$(go env GOMODCACHE)/$module/schema/compose-spec.json" "$compose/compose-spec.json"
+    else
+        echo "Skipping the check of the compose file: its schema could not be fetched." >&2
+    fi
 fi
 
 store=.cache/seaweedfs

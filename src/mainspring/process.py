@@ -64,6 +64,20 @@ def stop_signal() -> asyncio.Event:
     return stop
 
 
+async def finished_before(stop: asyncio.Event, work: Coroutine[Any, Any, None]) -> bool:
+    """Run `work` until it ends, or until `stop` is set, which cancels it; return whether it has ended."""
+    task, stopped = asyncio.ensure_future(work), asyncio.ensure_future(stop.wait())
+    try:
+        await asyncio.wait((task, stopped), return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
+            task.result()
+        return task.done()
+    finally:
+        for each in (task, stopped):
+            each.cancel()
+        await asyncio.gather(task, stopped, return_exceptions=True)
+
+
 def hide_memory() -> None:
     """Hide memory, environment and open files from other processes of this user, such as jobs (PR_SET_DUMPABLE).
 

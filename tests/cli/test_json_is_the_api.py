@@ -23,7 +23,7 @@ pytestmark = pytest.mark.anyio
 
 NO_SERVER = {
     "dev", "serve", "worker", "db migrate", "db status", "db prune", "db backup", "db verify", "db restore",
-    "db resume", "cron explain", "cron next", "cron between", "completion",
+    "db hold", "db recovery-settings", "db resume", "cron explain", "cron next", "cron between", "completion",
     "config show", "config check", "validate", "schema", "secrets new-key", "login", "logout",
     "watch", "archive list", "archive write", "archive verify", "archive restore",
 }  # fmt: skip

@@ -22,6 +22,7 @@ import pytest
 import yaml
 
 from mainspring.cli.config_file import load_command
+from mainspring.cli.main import main
 from mainspring.config import ENVIRONMENT
 from tests.support.chart import CHART, EVERYTHING, objects
 from tools.tree import ROOT
@@ -201,6 +202,32 @@ def test_the_compose_file_limits_resources_and_keeps_secrets_in_files() -> None:
             demand_valid(service["command"])
             assert service["environment"].keys() <= set(ENVIRONMENT)
             assert service["read_only"] is True
+
+
+def test_the_compose_file_conforms_to_the_compose_specification() -> None:
+    path = ROOT / ".cache" / "compose" / "compose-spec.json"
+    if not path.exists():
+        pytest.skip("the schema of the compose specification is missing: run make install-system")
+    schema = jsonschema_rs.validator_for(json.loads(path.read_text()))
+    content = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
+    assert [f"{error.instance_path}: {error.message[:200]}" for error in schema.iter_errors(content)] == []
+    content["services"]["server"]["read_onyl"] = True
+    assert not schema.is_valid(content), "the schema knows every field"
+
+
+def test_the_commands_of_the_compose_file_exist() -> None:
+    """Those in its comment, with which an operator begins."""
+    comment = (DEPLOY / "compose.yaml").read_text().partition("\nname:")[0].replace(" \\\n#", "")
+    commands = re.findall(r"(?<=mainspring )((?:secrets|workers) [^>#\n]+)", comment)
+    assert len(commands) == 2
+    for words in map(shlex.split, commands):
+        command = main.get_command(click.Context(main), words[0])
+        assert isinstance(command, click.Group)
+        name, rest = words[1], words[2:]
+        verb = command.commands[name]
+        verb.make_parser(click.Context(verb, info_name=name)).parse_args(args=rest)
+    services = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"]
+    assert set(re.findall(r"compose\.yaml (?:up -d|logs) ([a-z ]+)", comment)[0].split()) <= services.keys()
 
 
 def test_the_image_is_non_root_and_its_files_exist() -> None:

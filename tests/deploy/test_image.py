@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
+from uuid import uuid4
 
 import pytest
 
@@ -21,6 +24,7 @@ from mainspring.domain.schedule.schedule import ScheduleSpec
 from mainspring.embedded.server import EmbeddedServer
 from mainspring.intake import jobs
 from mainspring.store.db import Database
+from tests.support import compose
 from tests.support.container_engines import Podman, needed
 from tests.support.host_image import base_image, wheels
 from tests.support.processes import until_async
@@ -80,7 +84,7 @@ class Engine:
         await until_async(f"{name} is healthy", passes, within_s=60)
 
     def close(self) -> None:
-        for name in self.containers:
+        for name in reversed(self.containers):  # one whose network another uses is removed after that
             self.run("rm", "--force", "--time", "0", name, check=False)
         self.run("rmi", "--all", "--force", check=False)
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -170,6 +174,66 @@ async def test_server_and_worker_of_the_image_run_a_job(
     engine.run("stop", "--time", "30", "worker", "server")
     for name in ("worker", "server"):
         assert engine.run("inspect", "--format", "{{.State.ExitCode}}", name).stdout.strip() == "0", name
+
+
+async def test_the_services_of_the_compose_file_come_up_run_a_job_and_stop(engine: Engine, tmp_path: Path) -> None:
+    """With one replica of each, in one network namespace; without the TLS proxy, whose image is not available here."""
+    base = base_image(engine.folder / "postgres.tar", compose.POSTGRES_PACKAGES, compose.POSTGRES_FILES)
+    engine.run("import", "--change", 'ENTRYPOINT ["/usr/local/bin/entrypoint"]', str(base), "localhost/postgres")
+    top = compose.content()
+    secrets = secrets_of_compose(tmp_path)
+
+    hosts = tmp_path / "hosts"
+    hosts.write_text("127.0.0.1 localhost postgres server\n")
+    named = ("--no-hosts", "--volume", f"{hosts}:/etc/hosts:ro")
+
+    def start(name: str, network: str, *more: str) -> None:
+        service = top["services"][name]
+        image = "localhost/postgres" if name == "postgres" else "localhost/mainspring"
+        engine.containers.append(name := f"compose-{name}")
+        words = [
+            *compose.options(service, top, secrets),
+            *more,
+            *named,
+            *LIMITS,
+            "--network",
+            network,
+            "--name",
+            name,
+            image,
+        ]
+        engine.run("run", "--detach", *words, *service["command"])
+
+    start("postgres", "none")
+    await engine.healthy("compose-postgres")
+    start("server", "container:compose-postgres")
+    await engine.healthy("compose-server")
+    printed = engine.run("logs", "compose-server").stdout
+    (admin,) = re.findall(r"^\s+(ms_\S+)$", printed, re.MULTILINE)
+    inside = ("exec", "--env", f"MAINSPRING_TOKEN={admin}", "compose-server", "mainspring")
+    token = engine.run(*inside, "workers", "token", "fleet", "--queue", "short", "--queue", "long").stdout
+    (secrets / "worker.token").write_text(token)  # keeps owner and mode, as a redirection by root does
+    start("worker", "container:compose-postgres", "--env", "MAINSPRING_HEALTH_PORT=7173")
+    await engine.healthy("compose-worker")
+    engine.run(*inside, "add", "who", "--", "id", "-u")
+    run = engine.run(*inside, "run", "who", "--follow")
+    assert USER in run.stdout
+    for name in ("compose-worker", "compose-server", "compose-postgres"):
+        engine.run("stop", "--time", "75", name)
+        assert engine.run("inspect", "--format", "{{.State.ExitCode}}", name).stdout.strip() == "0", name
+
+
+def secrets_of_compose(folder: Path) -> Path:
+    """The folder that the first lines of the compose file create."""
+    secrets = folder / "secrets"
+    secrets.mkdir(mode=0o700)
+    password, key = uuid4().hex, secrets / "secret-keys"
+    subprocess.run([sys.executable, "-m", "mainspring.cli.main", "secrets", "new-key", key], check=True)
+    private(key, key.read_text())
+    private(secrets / "postgres-password", password + "\n")
+    private(secrets / "database-url", f"postgresql://mainspring:{password}@postgres/mainspring\n")
+    private(secrets / "worker.token", "")
+    return secrets
 
 
 async def test_the_health_check_fails_without_a_database(engine: Engine, tmp_path: Path) -> None:

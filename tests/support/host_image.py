@@ -60,9 +60,12 @@ def _bare(name: str) -> str:
     return re.split(r"[ :(]", name.strip())[0]
 
 
-def base_image(target: Path) -> Path:
-    """Write the root file system of the packages into a tar file, with a pip that installs from /wheels only."""
-    listed = subprocess.run(["dpkg-query", "-L", *closure()], capture_output=True, text=True, check=True).stdout
+def base_image(target: Path, packages: tuple[str, ...] = PACKAGES, files: dict[str, str] | None = None) -> Path:
+    """Write the root file system of the packages into a tar file, with a pip that installs from /wheels only.
+
+    `files` are programs to add, by their path.
+    """
+    listed = subprocess.run(["dpkg-query", "-L", *closure(packages)], capture_output=True, text=True, check=True).stdout
     paths = {_real(path) for path in listed.splitlines() if path.startswith("/") and not _LEFT_OUT.search(path)}
     paths |= {"/etc/ssl/certs/ca-certificates.crt", "/etc/ld.so.cache"}
     with tarfile.open(target, "w") as archive:
@@ -72,6 +75,8 @@ def base_image(target: Path) -> Path:
             archive.add(f"/usr/share/base-passwd/{name}.master", f"etc/{name}")
         _add(archive, "etc/pip.conf", b"[global]\nno-index = true\nfind-links = /wheels\n")
         _add(archive, "etc/shadow", b"root:*:1::::::\n", mode=0o640)
+        for name, text in (files or {}).items():
+            _add(archive, name, text.encode(), mode=0o755)
     return target
 
 

@@ -16,6 +16,8 @@ from pathlib import Path
 from mainspring.client import AsyncClient
 
 DEV = ("-m", "mainspring.cli.main", "dev")
+LAST_LINES = ("Executions:", "Nothing scheduled yet")
+"""With one of these the start-up screen of `mainspring dev` ends; it is printed line by line."""
 
 
 def free_port() -> int:
@@ -49,6 +51,7 @@ class Dev:
         self.folder = folder
         self.port = port
         self.screen = folder / "screen.txt"
+        self._ends = LAST_LINES if command is DEV else ("UI http",)
         with self.screen.open("wb") as screen:
             self.process = subprocess.Popen(
                 [sys.executable, *command, "--port", str(port), *options],
@@ -60,7 +63,10 @@ class Dev:
             )
 
     async def up(self) -> None:
-        await until("the start-up screen", lambda: "UI http" in self.text() or self.dead(), within_s=180)
+        def is_complete() -> bool:
+            return any(line in self.text() for line in self._ends) or self.dead()
+
+        await until("the start-up screen", is_complete, within_s=180)
         assert not self.dead(), self.text()
 
     def dead(self) -> bool:

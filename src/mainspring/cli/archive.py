@@ -11,7 +11,7 @@ import click
 import msgspec
 
 from mainspring.backends.archive_places import open_archive_place
-from mainspring.cli.group import Group
+from mainspring.cli.group import DatabaseGroup
 from mainspring.cli.options import current, server_options
 from mainspring.cli.output import echo
 from mainspring.cli.server_settings import archive_after_option, archive_url_option, database_url_option, retention
@@ -24,7 +24,7 @@ T = TypeVar("T")
 TABLES: dict[Parent, str] = {"history": "history", "log_chunks": "output"}
 
 
-@click.group(cls=Group)
+@click.group(cls=DatabaseGroup)
 def archive() -> None:
     """List, verify and restore archived days of history and output.
 

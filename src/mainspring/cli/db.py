@@ -8,8 +8,9 @@ from typing import Any
 import click
 import msgspec
 
-from mainspring.cli.db_backup import backup, restore, resume, verify
-from mainspring.cli.group import Group
+from mainspring.cli.db_backup import backup, restore, verify
+from mainspring.cli.db_hold import hold, recovery_settings, resume
+from mainspring.cli.group import DatabaseGroup
 from mainspring.cli.options import current, server_options
 from mainspring.cli.output import echo
 from mainspring.cli.server_settings import (
@@ -30,7 +31,7 @@ SHOWN_CHARS = 100
 OLD_TRANSACTION_S = 3600.0
 
 
-@click.group(cls=Group)
+@click.group(cls=DatabaseGroup)
 def db() -> None:
     """Migrate, inspect, prune, back up and restore the database."""
 
@@ -38,6 +39,8 @@ def db() -> None:
 db.add_command(backup)
 db.add_command(verify)
 db.add_command(restore)
+db.add_command(recovery_settings)
+db.add_command(hold)
 db.add_command(resume)
 
 
@@ -120,6 +123,9 @@ def status(database_url: str) -> None:
         echo(msgspec.json.format(msgspec.json.encode(found)).decode())
         return
     have, known = found.schema_version, found.program_schema_version
+    if have == 0:
+        echo(f"the database has no schema of Mainspring (schema {known}): check the URL, or mainspring db migrate")
+        return
     advice = (
         "" if have == known else "; migrate with: mainspring db migrate" if have < known else "; upgrade this program"
     )

@@ -1,14 +1,13 @@
-"""`mainspring db backup`, `verify`, `restore` and `resume`: backups with a checksummed manifest."""
+"""`mainspring db backup`, `verify` and `restore`: backups with a checksummed manifest."""
 
 from __future__ import annotations
 
 import asyncio
+import errno
 import hashlib
 import os
-import sys
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 import click
 import msgspec
@@ -19,14 +18,12 @@ from mainspring.cli.output import echo
 from mainspring.cli.server_settings import session_url_option
 from mainspring.domain.errors import Conflict, Invalid, NotFound
 from mainspring.embedded import dump as programs
-from mainspring.store import holds
 from mainspring.store.backup_facts import LAST_STATEMENT, Snapshot, counted_rows, exported_snapshot, is_empty
-from mainspring.store.db import SCHEMA, Database
+from mainspring.store.db import SCHEMA
 from mainspring.store.migrate import migrations, require_schema
 
 MANIFEST = ".manifest.json"
 MAX_MANIFEST_BYTES = 1 << 20
-CANCELLED_AT_ONCE = 1000
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,7 +58,7 @@ def backup(database_url: str, file: Path) -> None:
 async def _backup(url: str, file: Path) -> Manifest:
     await require_schema(url, as_owner=True)
     part = file.with_name(f"{file.name}.part")
-    part.touch(mode=0o600, exist_ok=False)
+    _create(part)
     try:
         async with exported_snapshot(url) as snapshot:
             await asyncio.to_thread(programs.dump, url, part, schema=SCHEMA, snapshot=snapshot.name)
@@ -69,8 +66,23 @@ async def _backup(url: str, file: Path) -> Manifest:
         manifest_file(file).write_bytes(msgspec.json.format(msgspec.json.encode(manifest)) + b"\n")
         os.replace(part, file)
         return manifest
+    except OSError as error:
+        if error.filename is None and error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise  # of the connection to the database
+        raise Invalid(f"{file}: cannot write the backup: {error.strerror}") from None
     finally:
         part.unlink(missing_ok=True)
+
+
+def _create(part: Path) -> None:
+    try:
+        part.touch(mode=0o600, exist_ok=False)
+    except FileExistsError:
+        raise Conflict(
+            f"{part} exists: another backup writes it, or was interrupted; remove it if none is running"
+        ) from None
+    except OSError as error:
+        raise Invalid(f"{part}: cannot write the backup: {error.strerror}") from None
 
 
 def _describe(part: Path, name: str, snapshot: Snapshot) -> Manifest:
@@ -152,72 +164,3 @@ def restore(database_url: str, file: Path, yes: bool) -> None:
         )
         raise Invalid(f"restored, but these tables differ from the manifest: {', '.join(different)}; do not use it")
     echo(f"✔ restored {file}; firing is held. Next: mainspring db resume --gap skip|run|ask")
-
-
-@click.command
-@session_url_option
-@click.option(
-    "--gap",
-    type=click.Choice(["skip", "run", "ask"]),
-    default="ask",
-    show_default=True,
-    help="What came due between the backup and now: `skip` does not execute it, `run` does, by each job's misfire"
-    " policy, `ask` shows it and asks.",
-)
-@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
-def resume(database_url: str, gap: str, yes: bool) -> None:
-    """End the hold that a restore began.
-
-    Executions that the backup has as queued, running or due may have been executed since. `skip` cancels them; `run`
-    executes them again, under the same ids.
-    """
-    hold, found = asyncio.run(_find_hold(database_url))
-    echo(
-        f"backup of {hold.backup_at}, held since {hold.held_at}; fires are decided up to {found.decided_upto}."
-        f" {found.executions:,} executions may have been executed since; {found.schedules:,} jobs have a schedule.",
-        err=True,
-    )
-    if gap == "ask":
-        if not sys.stdin.isatty():
-            raise Invalid("decide what the gap means: --gap skip (do not execute it) or --gap run (execute it)")
-        gap = click.prompt("What came due since the backup", type=click.Choice(["skip", "run"]))
-    else:
-        confirm(f"Resume firing, and {gap} what came due since the backup?", yes=yes)
-    cancelled = asyncio.run(_resume(database_url, hold, "skip" if gap == "skip" else "run"))
-    echo("✔ firing resumes" + (f"; {cancelled:,} executions were cancelled" if gap == "skip" else ""))
-
-
-async def _find_hold(url: str) -> tuple[holds.Hold, holds.GapSummary]:
-    await require_schema(url)
-    async with Database(url, size=1) as database, database.connection() as connection:
-        hold = await holds.open_hold(connection)
-        if hold is None:
-            raise Conflict("firing is not held; nothing to resume", code="not_held")
-        return hold, await holds.gap_summary(connection, held_at=hold.held_at)
-
-
-async def _resume(url: str, hold: holds.Hold, gap: holds.Gap) -> int:
-    """Cancel what may have been executed, then end the hold; can be repeated at any point."""
-    by, cancelled = f"db resume ({os.environ.get('USER', 'operator')})", 0
-    async with Database(url, size=4) as database:
-        while gap == "skip":
-            async with database.connection() as connection:
-                found = await holds.gap_executions(connection, held_at=hold.held_at, limit=CANCELLED_AT_ONCE)
-            if not found:
-                break
-            for execution_id, tenant in found:
-                cancelled += await _cancelled(database, execution_id, tenant=tenant, by=by)
-        async with database.transaction() as connection:
-            if not await holds.end_hold(connection, hold_id=hold.hold_id, by=by, gap=gap):
-                raise Conflict("another operator has ended the hold meanwhile", code="not_held")
-    return cancelled
-
-
-async def _cancelled(database: Database, execution_id: Any, *, tenant: int, by: str) -> int:
-    from mainspring.intake.executions import cancel
-
-    try:
-        await cancel(database, execution_id, tenant=tenant, by=by, reason="it may have been executed after the backup")
-    except (NotFound, Conflict):
-        return 0  # it ended with another one, such as the run that it belongs to
-    return 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import click
 
@@ -28,6 +29,23 @@ class Group(click.Group):
 
             ctx.fail(unknown_command(args[0], [closest(args[0], self.commands, cutoff=CLOSE)]))
         return super().resolve_command(ctx, args)
+
+
+class DatabaseGroup(Group):
+    """A group whose commands connect to PostgreSQL themselves: its errors become messages and exit codes."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except (click.ClickException, click.Abort, click.exceptions.Exit):
+            raise
+        except Exception as error:
+            from mainspring.store.unreachable import as_problem  # late: --help must not load the driver
+
+            problem = as_problem(error)
+            if problem is None:
+                raise
+            raise problem from error
 
 
 def summary(command: click.Command) -> str:

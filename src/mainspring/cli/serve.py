@@ -43,7 +43,15 @@ from mainspring.health.readiness import Readiness
 from mainspring.health.server import HealthServer
 from mainspring.intake.master_keys import encrypt
 from mainspring.ports import RateLimit
-from mainspring.process import die_with_parent, hide_memory, open_file_limit, raise_file_limit, run, stop_signal
+from mainspring.process import (
+    die_with_parent,
+    finished_before,
+    hide_memory,
+    open_file_limit,
+    raise_file_limit,
+    run,
+    stop_signal,
+)
 from mainspring.results.output_quota import OutputQuotas
 from mainspring.results.rescue import Rescue
 from mainspring.results.settle import Settler
@@ -349,7 +357,8 @@ async def first_token(database: Database) -> str | None:
 
 async def serve_until_stopped(config: ServeConfig, *, greet: bool) -> None:
     stop, warmup = stop_signal(), Loops("serve")
-    await wait_for_database(config)
+    if not await finished_before(stop, wait_for_database(config)):
+        return
     server = Server(config)
     async with Database(config.direct_database_url or config.database_url, size=1) as database:
         token = await first_token(database)
