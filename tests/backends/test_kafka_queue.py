@@ -142,7 +142,8 @@ async def test_repeated_forged_and_unreadable_records_start_nothing(queued: Queu
     await queued.publish_again([*missing, *misplaced, *good])
     await queued.queue.publish([(5, uuid4(), b"{}")])
     await until("one to be unreadable", lambda: counted("unreadable") - unreadable == 1, within_s=WITHIN_S)
-    before, running = counted("refused"), []
+    running: list[wire.Assignment] = []
+    before = counted("refused")
     with anyio.fail_after(WITHIN_S):
         while counted("refused") - before + len(running) < len(missing + misplaced + good):
             running += (await queued.worker.poll(20, wait_s=0.5)).executions
