@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import html
 import re
+from typing import Any
 
 import httpx2
 import pytest
@@ -49,7 +50,7 @@ async def test_a_webhook_is_made_shown_rotated_paused_and_deleted(
     assert wrong.status_code == 422 and "here is no job" in wrong.text
 
 
-TOPIC = {"cluster": "main", "topic": "orders", "batch": 10, "within": "2s", "start": "earliest"}
+TOPIC: dict[str, Any] = {"cluster": "main", "topic": "orders", "batch": 10, "within": "2s", "start": "earliest"}
 
 
 async def test_a_form_makes_a_topic_trigger(cluster: Cluster, browser: httpx2.AsyncClient) -> None:
