@@ -155,6 +155,7 @@ class ServeConfig:
     trigger_topics: tuple[str, ...] = ()  # the topics that they may read: [TENANT=]CLUSTER/PATTERN
     queue: str | None = None  # URL of the engine that carries queued executions; None: PostgreSQL
     events: str | None = None  # URL of the engine that receives every event of the outbox; None: none does
+    event_types: Literal["all", "ends"] = "all"  # `ends`: without those before the end of an attempt
     events_waiting: int = 1_000_000  # events kept while that engine is unavailable
     coordinator: str | None = None  # URL of the engine that knows which schedulers are alive; None: PostgreSQL
 

@@ -140,7 +140,7 @@ class FireLock(Protocol):
     """A second net below the shard rows: one lock for each instant of a schedule in a shard, for some seconds.
 
     A later epoch takes the lock of an earlier one, so the lock never delays a successor. While the engine is
-    unavailable, the row of the shard decides alone.
+    unavailable, the row of the shard decides alone. The caller asks the rows whether a refusal is true.
     """
 
     async def refused(self, fires: Sequence[DueInstant]) -> set[int]:

@@ -243,6 +243,16 @@ async def test_an_engine_that_a_process_has_lost(rig: Rig) -> None:
     assert await rig.fires() == set()
 
 
+async def test_false_locks_that_schedulers_ignored(rig: Rig) -> None:
+    await rig.process_says(false_fire_locks=0.0)
+    await rig.look()
+    assert await rig.fires() == set()
+    await rig.process_says(false_fire_locks=3.0)
+    await rig.look()
+    assert await rig.fires() == {"false_fire_locks"}
+    assert "3 false fire locks were ignored" in (await rig.alerts())["false_fire_locks"].summary
+
+
 @pytest.mark.requirement(122)
 @pytest.mark.parametrize(("queue", "most"), [("short", 5_000), ("long", 1_000)])
 async def test_a_queue_that_is_too_long(rig: Rig, queue: str, most: int) -> None:

@@ -59,6 +59,28 @@ class Queued:
                     await self.worker.tell(given)
         assert sorted(seen) == sorted(wanted)
 
+    async def records(self, wanted: set[UUID]) -> list[ReadyExecution]:
+        """The records of executions, as the leader publishes them but for their rank: they are claimed first."""
+        async with self.cluster.server.database.connection() as connection:
+            rows = await connection.fetch(
+                "SELECT execution_id, job_id, line_id FROM executions WHERE execution_id = ANY ($1::uuid[])", wanted
+            )
+        return [
+            ReadyExecution(
+                version=1, execution_id=row["execution_id"], job_id=row["job_id"], tenant="default", task={},
+                params=None, estimated_duration=None, shard_id=0, scheduled_time=datetime(2026, 1, 1, tzinfo=UTC),
+                priority=5, line=row["line_id"], rank=0,
+            )
+            for row in rows
+        ]  # fmt: skip
+
+    async def publish_again(self, records: list[ReadyExecution]) -> None:
+        """Publish records, and wait until the dispatcher has them, which has forgotten what was named before."""
+        ready = self.cluster.context.dispatcher._claimer.ready
+        ready.clear()
+        await self.queue.publish([(5, one.job_id, encode(one)) for one in records])
+        await until("the records to arrive", lambda: len(ready) >= len(records), within_s=WITHIN_S)
+
 
 @asynccontextmanager
 async def queueing(kafka: KafkaServer, dsn: str) -> AsyncIterator[Queued]:
@@ -107,35 +129,36 @@ async def test_a_record_is_version_1_of_the_contract(kafka: KafkaServer, queued:
 
 
 async def test_repeated_forged_and_unreadable_records_start_nothing(queued: Queued) -> None:
+    """What the records name is asked of PostgreSQL, which refuses all but the executions queued in their line."""
+    ready, unreadable = queued.cluster.context.dispatcher._claimer.ready, counted("unreadable")
     async with queued.cluster.client() as client:  # an execution of another line, which this worker may not run
         await client.create_job({"name": "elsewhere", "task": {"kind": "noop"}, "labels": {"zone": "eu"}})
-        other = await client.trigger("elsewhere")
+        other = (await client.trigger("elsewhere")).execution_id
     wanted = await queued.submit(6)
-    ready = queued.cluster.context.dispatcher._claimer.ready
-    await until("the queue to name them", lambda: len(ready) >= 6, within_s=WITHIN_S)
-    async with queued.cluster.server.database.connection() as connection:
-        rows = await connection.fetch(
-            "SELECT execution_id, job_id, line_id, rank FROM executions WHERE execution_id <> $1", other.execution_id
-        )
-    forged = []
-    for row in rows:
-        good = ReadyExecution(
-            version=1, execution_id=row["execution_id"], job_id=row["job_id"], tenant="default", task={}, params=None,
-            estimated_duration=None, shard_id=0, scheduled_time=datetime(2026, 1, 1, tzinfo=UTC), priority=5,
-            line=row["line_id"], rank=row["rank"],
-        )  # fmt: skip
-        forged += [
-            good,
-            msgspec.structs.replace(good, execution_id=uuid4()),
-            msgspec.structs.replace(good, line=row["line_id"] + 1),
-            msgspec.structs.replace(good, execution_id=other.execution_id),
-        ]
-    before, unreadable = counted("received"), counted("unreadable")
-    await queued.queue.publish([(5, one.job_id, encode(one)) for one in forged] + [(5, uuid4(), b"{}")])
-    await until("the records to arrive", lambda: counted("received") - before >= len(forged), within_s=WITHIN_S)
+    await until("the queue to name them", lambda: len(ready) >= 7, within_s=WITHIN_S)
+    good = await queued.records(wanted)
+    missing = [msgspec.structs.replace(one, execution_id=uuid4()) for one in good]
+    misplaced = [msgspec.structs.replace(good[0], execution_id=other)]
+    await queued.publish_again([*missing, *misplaced, *good])
+    await queued.queue.publish([(5, uuid4(), b"{}")])
     await until("one to be unreadable", lambda: counted("unreadable") - unreadable == 1, within_s=WITHIN_S)
-    await queued.run(wanted)
-    assert (await queued.worker.poll(1, wait_s=1.0)).executions == []
+    running: list[wire.Assignment] = []
+    before = counted("refused")
+    with anyio.fail_after(WITHIN_S):
+        while counted("refused") - before + len(running) < len(missing + misplaced + good):
+            running += (await queued.worker.poll(20, wait_s=0.5)).executions
+    assert sorted(given.execution_id for given in running) == sorted(wanted)
+
+    before = counted("refused")
+    await queued.publish_again(good)  # they run now
+    with anyio.fail_after(WITHIN_S):
+        while counted("refused") - before < len(good):
+            assert (await queued.worker.poll(20, wait_s=0.5)).executions == []
+    for given in running:
+        assert given.attempt == 1
+        await queued.worker.tell(given)
+    async with queued.cluster.client() as client:
+        assert (await client.execution(other)).state == "queued"
 
 
 async def test_what_the_queue_loses_the_slow_poll_finds(queued: Queued) -> None:

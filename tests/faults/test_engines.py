@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,11 +22,14 @@ from tests.support.engine_door import EngineDoor, engine_door
 from tests.support.engine_load import CountingRecorder, Load
 from tests.support.engine_servers import EngineServer, EtcdServer, KafkaServer, RedisServer, ZooKeeperServer
 from tests.support.fleet import Fleet, fleet
+from tests.support.kafka_load import EVENTS, ORDERS, KafkaLoad
 from tests.support.processes import free_port, until_async
 from tests.support.recording_worker import JOB, Scene, recording
 
 pytestmark = pytest.mark.fault
 
+LONG = int(os.environ.get("ENGINE_ROUNDS", "0"))
+"""How often `make test-engines` and `make faults` go through every harm."""
 SERVERS: dict[str, type[EngineServer]] = {
     "redis": RedisServer,
     "kafka": KafkaServer,
@@ -35,7 +38,7 @@ SERVERS: dict[str, type[EngineServer]] = {
 }
 ROLES = {
     "redis": ("bus", "cache", "rate_limit", "delays", "fire_lock"),
-    "kafka": ("results",),
+    "kafka": ("results", "events", "triggers", *(("queue",) if LONG else ())),
     "etcd": ("coordinator",),
     "zookeeper": ("coordinator",),
 }
@@ -46,14 +49,12 @@ NOISE_S = 3.0
 """Of a machine that runs other tests too."""
 BEYOND_LEASE_S = 3
 """An engine stays harmed for longer than the leases of the schedulers in it."""
-UP = re.compile(r'^mainspring_engine_up\{engine="\w+",role="(\w+)"\} (\S+)$', re.MULTILINE)
+UP = re.compile(r'^mainspring_engine_up\{engine="[\w ]+",role="(\w+)"\} (\S+)$', re.MULTILINE)
 EVERY_HARM = ("killed", "stopped", "cut", "emptied")
 SHORT = {
     "etcd": (("redis", "emptied"), ("etcd", "stopped"), ("kafka", "cut")),
     "zookeeper": (("redis", "stopped"), ("zookeeper", "emptied")),
 }
-LONG = int(os.environ.get("ENGINE_ROUNDS", "0"))
-"""How often `make test-engines` and `make faults` go through every harm."""
 
 
 def plan(coordinator: str) -> list[tuple[str, str]]:
@@ -147,7 +148,11 @@ def options(redis: str, kafka: str, coordinator: str) -> list[str]:
     """Every engine that a server process can use."""
     roles = ("--bus", "--cache", "--rate-limiter", "--delays", "--fire-lock")
     on_redis = [word for role in roles for word in (role, redis)]
-    return [*on_redis, "--results", f"{kafka}/engines?partitions=1", "--coordinator", coordinator]
+    on_kafka = ["--results", f"{kafka}/engines?partitions=1", "--events", f"{kafka}/{EVENTS}?partitions=1"]
+    on_kafka += ["--kafka-triggers", f"main={kafka}/engines", "--trigger-topic", f"main/{ORDERS}"]
+    if LONG:  # beside the worker's api process, the other one gets records that only the slow poll finds
+        on_kafka += ["--queue", f"{kafka}/engines?partitions=2"]
+    return [*on_redis, *on_kafka, "--coordinator", coordinator]
 
 
 @asynccontextmanager
@@ -181,6 +186,18 @@ async def responds(http: httpx2.AsyncClient, url: str) -> bool:
         return False
 
 
+async def kafka_load(stack: AsyncExitStack, engines: Mapping[str, Engine], whole: System) -> KafkaLoad | None:
+    """Orders and events, if the engines of this run include Kafka."""
+    if "kafka" not in engines:
+        return None
+    server = engines["kafka"].server
+    assert isinstance(server, KafkaServer)
+    messages = KafkaLoad(server, whole.scene.client)
+    await messages.open()
+    stack.callback(messages.close)
+    return messages
+
+
 @pytest.mark.fault("F29")
 @pytest.mark.requirement(28, 72)
 @pytest.mark.parametrize("coordinator", ["etcd", "zookeeper"])
@@ -200,20 +217,32 @@ async def test_each_engine_killed_stopped_cut_and_emptied_under_load(
         urls = (engines["redis"].door.url, kafka, engines[coordinator].door.url)
         running = await stack.enter_async_context(fleet(durable, lightly_loaded, tmp_path / "fleet", schedulers=0))
         whole = await stack.enter_async_context(system(running, options(*urls), 2))
+        messages = await kafka_load(stack, engines, whole)
         slowest = {}
         for name, harm in harms:
             await whole.uses(engines)
+            if messages is not None:
+                await messages.send()
+                if harm == "emptied":
+                    await messages.settled(whole.load.run)
             epochs = await running.epochs()
             repair = await getattr(engines[name], harm)()
             begun = await running.now_s()
+            if messages is not None and name == "kafka" and harm == "cut":
+                await messages.send()
             await whole.load.submit()
             slowest[f"{name} {harm}"] = round(await whole.slowest_s(8), 2)
             await running.decided(begun + BEYOND_LEASE_S)
             await repair()
+            if messages is not None and (name, harm) == ("kafka", "emptied"):
+                await messages.emptied()
             after = await running.epochs()
             assert all(after[shard] >= epoch for shard, epoch in epochs.items()), "epochs only grow"
         await whole.uses(engines)
         latest_s = await whole.load.check()
+        if messages is not None:
+            await messages.send()
+            await messages.settled(whole.load.run if ("kafka", "emptied") not in harms else ())
         await whole.scene.uses_all_slots()
         verdict = await running.judge("job-")
     what = f"engines harmed: {', '.join(engines)}"

@@ -215,6 +215,11 @@ class KafkaServer(EngineServer):
         credentials = f"{self.user}:{self.password}@" if self.user else ""
         return f"kafka://{credentials}127.0.0.1:{self.advertised_port}"
 
+    @property
+    def inner(self) -> str:
+        """The address of a listener that is not behind `advertised_port`."""
+        return f"127.0.0.1:{self._inner_port}"
+
     async def start(self) -> None:
         java = self._java()
         self.folder.mkdir(parents=True, exist_ok=True)

@@ -19,7 +19,8 @@ def page() -> str:
         "## Alert events",
         _catalogue(events.ALERTS),
         "## Subscriptions\n\nA channel can subscribe to these events. They are written to the outbox in the same"
-        f" transaction as the change. `{events.TEST}` is sent by `mainspring channels test`.",
+        f" transaction as the change. `{events.TEST}` is sent by `mainspring channels test`. `execution.due` has no"
+        " event of its own: `execution.queued` has the due time.",
         ", ".join(map(code, events.SUBSCRIBED)),
         "## Alert conditions",
         table(

@@ -34,6 +34,7 @@ class CounterTotals:
     settled: float
     stale: float
     latency: tuple[float, ...]  # fires by bucket of their latency
+    false_locks: float
 
 
 class ProcessMeasurements(Service):
@@ -82,6 +83,8 @@ class ProcessMeasurements(Service):
         }
         for (role, engine), up in metrics.ENGINE_UP._metrics.items():
             found[figure_of(role, engine)] = _value(up)
+            if role == "fire_lock":
+                found["false_fire_locks"] = now.false_locks - five.false_locks
             if role == "events":
                 found["events_waiting_s"] = _value(metrics.EVENTS_WAITING_S)
         fires = [after - before for after, before in zip(now.latency, one.latency, strict=True)]
@@ -93,7 +96,7 @@ class ProcessMeasurements(Service):
 def totals() -> CounterTotals:
     completed = sum(_value(child) for child in metrics.JOBS_COMPLETED._metrics.values())
     buckets = tuple(bucket.get() for bucket in metrics.SCHEDULING_LATENCY._buckets)
-    return CounterTotals(completed, _value(metrics.STALE_RESULTS), buckets)
+    return CounterTotals(completed, _value(metrics.STALE_RESULTS), buckets, _value(metrics.FALSE_FIRE_LOCKS))
 
 
 def _value(metric: Any) -> float:

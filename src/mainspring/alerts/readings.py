@@ -123,6 +123,7 @@ def _of_processes(measured: Sequence[tuple[str, dict[str, float]]]) -> list[Read
     if event_lags:
         says = f"the oldest event has waited for {max(event_lags):,.0f} s for the event stream"
         readings.append(Reading("event_lag", OPERATOR, max(event_lags), says))
+    readings += _false_locks(measured)
     stale, settled = sum(f.get("stale", 0) for _, f in measured), sum(f.get("settled", 0) for _, f in measured)
     if stale + settled >= MIN_RESULTS_FOR_STALE:
         ratio = stale / (stale + settled)
@@ -148,6 +149,15 @@ def _of_processes(measured: Sequence[tuple[str, dict[str, float]]]) -> list[Read
         )
         readings.append(Reading("engine_lost", OPERATOR, len(lost), says or "every engine is connected"))
     return readings
+
+
+def _false_locks(measured: Sequence[tuple[str, dict[str, float]]]) -> list[Reading]:
+    found = [f["false_fire_locks"] for _, f in measured if "false_fire_locks" in f]
+    says = (
+        f"{sum(found):,.0f} false fire locks were ignored in five minutes: another client writes to the Redis of"
+        " --fire-lock, or the database was restored; restrict access to keys mainspring-*"
+    )
+    return [Reading("false_fire_locks", OPERATOR, sum(found), says)] if found else []
 
 
 async def _durations(connection: Connection, history: ReadingHistory, now_ms: int) -> list[Reading]:

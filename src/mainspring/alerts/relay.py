@@ -18,6 +18,7 @@ from mainspring.domain.errors import Unavailable
 from mainspring.service import Loops, Service
 from mainspring.store import event_outbox
 from mainspring.store.db import Database
+from mainspring.store.event_outbox import EventTypes
 from mainspring.telemetry import metrics
 
 log = structlog.get_logger()
@@ -44,11 +45,13 @@ class EventRelay(Service):
         *,
         leads: Callable[[], bool],
         most: int = MAX_WAITING,
+        types: EventTypes = "all",
     ) -> None:
         self._database = database
         self._stream = stream
         self._leads = leads
         self._most = most
+        self._types: EventTypes = types
         self._wake = asyncio.Event()
         self._loops = Loops("event relay")
         bus.subscribe(ports.OUTBOX, lambda _: self._wake.set(), on_gap=self._wake.set)
@@ -64,7 +67,7 @@ class EventRelay(Service):
 
     async def _want(self) -> None:
         async with self._database.connection() as connection:
-            await event_outbox.want_events(connection, for_s=WANTED_S)
+            await event_outbox.want_events(connection, for_s=WANTED_S, types=self._types)
 
     async def _renew(self) -> None:
         await asyncio.sleep(RENEW_S)

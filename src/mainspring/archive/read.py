@@ -24,6 +24,7 @@ import structlog
 
 from mainspring import wire
 from mainspring.archive import job_filter
+from mainspring.archive.turns import ReadTurns
 from mainspring.backends.archive_places import ArchivePlace
 from mainspring.clock import LAST_MS
 from mainspring.domain.errors import Unavailable
@@ -39,8 +40,6 @@ READ_BYTES = 64 << 20
 READ_S = 5.0
 """A page reads about this many bytes, for this time."""
 FILES_PER_READ = 60
-CONCURRENT_READS = 2
-"""Per process: a read holds row groups in memory. Others wait."""
 FOOTERS = 64
 """Footers that are kept: a file never changes."""
 
@@ -77,7 +76,7 @@ class ArchiveReader:
     def __init__(self, place: ArchivePlace) -> None:
         self._place = place
         self._footers: OrderedDict[str, pq.FileMetaData] = OrderedDict()
-        self._turns = asyncio.Semaphore(CONCURRENT_READS)
+        self._turns = ReadTurns()
 
     async def execution(self, database: Database, execution_id: UUID, *, tenant: int) -> wire.Execution | None:
         """An execution with its attempts; None if the archive does not have it."""
@@ -110,7 +109,9 @@ class ArchiveReader:
             files = await archives.archives_with(
                 connection, tenant=tenant, content=content, execution_id=execution_id, limit=FILES_PER_READ
             )
-        return await self._read(lambda budget: self._rows_of(files, execution_id, budget, every=every)) if files else []
+        if not files:
+            return []
+        return await self._read(tenant, lambda budget: self._rows_of(files, execution_id, budget, every=every))
 
     async def page(
         self,
@@ -135,24 +136,30 @@ class ArchiveReader:
         if not wanted:
             return ArchivedPage([], rest)
         search = _Search(above, before, limit, job_id, frozenset(states))
-        return await self._read(lambda budget: self._search(wanted, search, rest, budget))
+        return await self._read(tenant, lambda budget: self._search(wanted, search, rest, budget))
 
-    async def _read(self, read: Callable[[Budget], T]) -> T:
-        async with self._turns:
-            budget = Budget(READ_BYTES, time.monotonic() + READ_S)
-            try:
-                return await asyncio.to_thread(read, budget)
-            except Spent:
-                raise Unavailable(
-                    "the archive did not respond in time; repeat the request", code="archive_slow"
-                ) from None
-            except FileNotFoundError:
-                message = "a file of the archive is missing; see mainspring archive verify"
-                raise Unavailable(message, code="archive") from None
-            except Exception as error:
-                log.warning("archive.unreadable", error=repr(error))
-                message = "the archive is not readable; the log of the server says why"
-                raise Unavailable(message, code="archive") from None
+    async def _read(self, tenant: int, read: Callable[[Budget], T]) -> T:
+        await self._turns.take(tenant)
+        budget = Budget(READ_BYTES, time.monotonic() + READ_S)
+        reading = asyncio.get_running_loop().run_in_executor(None, read, budget)
+        # The thread keeps its turn if the request is cancelled: it still holds memory.
+        reading.add_done_callback(lambda done: self._ended(tenant, done))
+        try:
+            return await asyncio.shield(reading)
+        except Spent:
+            raise Unavailable("the archive did not respond in time; repeat the request", code="archive_slow") from None
+        except FileNotFoundError:
+            message = "a file of the archive is missing; see mainspring archive verify"
+            raise Unavailable(message, code="archive") from None
+        except Exception as error:
+            log.warning("archive.unreadable", error=repr(error))
+            message = "the archive is not readable; the log of the server says why"
+            raise Unavailable(message, code="archive") from None
+
+    def _ended(self, tenant: int, reading: asyncio.Future[T]) -> None:
+        if not reading.cancelled():
+            reading.exception()  # of a cancelled request, which does not ask for it
+        self._turns.give_back(tenant)
 
     def _rows_of(
         self, files: Sequence[ArchiveFile], execution_id: UUID, budget: Budget, *, every: bool

@@ -63,6 +63,15 @@ ENGINE_OPTIONS = (
         "Topic that receives every event: kafka://HOST/TOPIC, with the extra `kafka`.  [default: none]",
     ),
     click.option(
+        "--event-types",
+        envvar="MAINSPRING_EVENT_TYPES",
+        show_envvar=True,
+        default="all",
+        show_default=True,
+        type=click.Choice(["all", "ends"]),
+        help="Events that the topic of --events receives: `ends` leaves out created, queued, started and skipped.",
+    ),
+    click.option(
         "--events-waiting",
         envvar="MAINSPRING_EVENTS_WAITING",
         show_envvar=True,

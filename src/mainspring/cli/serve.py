@@ -12,6 +12,7 @@ import structlog
 
 from mainspring.alerts.deliver import Deliverer
 from mainspring.alerts.evaluate import AlertEvaluator
+from mainspring.alerts.follow import ExecutionFollower
 from mainspring.alerts.measure import ProcessMeasurements
 from mainspring.alerts.relay import EventRelay
 from mainspring.alerts.send import Sender
@@ -181,13 +182,15 @@ class Server:
             self.database, self.bus, self._subscriptions, leads=scheduler.leads, doctor=doctor.readings
         )
         deliverer = Deliverer(self.database, self.vault, self.bus, self._sender, leads=scheduler.leads)
+        follower = ExecutionFollower(self.database, self.bus, leads=scheduler.leads)
         engines: list[Service] = [engine for engine in (coordinator, delays, fire_lock) if engine is not None]
         rollups = Rollups(self.database, leads=scheduler.leads)
         archive = self._archive_duty(scheduler)
         kafka = [*self._event_relay(scheduler), *self._topic_triggers()]
         if self._queue is not None:
             kafka.append(QueueFeed(self.database, self.bus, self._queue, leads=scheduler.leads))
-        return [*engines, scheduler, rescue, retention, rollups, *archive, duties, evaluator, deliverer, *kafka]
+        messages = [evaluator, deliverer, follower]
+        return [*engines, scheduler, rescue, retention, rollups, *archive, duties, *messages, *kafka]
 
     def _topic_triggers(self) -> list[Service]:
         config = self.config
@@ -199,8 +202,8 @@ class Server:
     def _event_relay(self, scheduler: Scheduler) -> list[Service]:
         if self._events is None:
             return []
-        leads, most = scheduler.leads, self.config.events_waiting
-        return [self._events, EventRelay(self.database, self.bus, self._events, leads=leads, most=most)]
+        leads, most, types = scheduler.leads, self.config.events_waiting, self.config.event_types
+        return [self._events, EventRelay(self.database, self.bus, self._events, leads=leads, most=most, types=types)]
 
     def _archive_duty(self, scheduler: Scheduler) -> list[Service]:
         if self._archive_place is None:

@@ -35,7 +35,8 @@ from mainspring.store.sessions import NO_PROOF, SessionProof
 from mainspring.telemetry import metrics
 from mainspring.wire.ready_execution import ReadyRef
 
-SLOW_POLL_S = 2.0
+SLOW_POLL_S = 1.75
+"""With its query and the claim, an execution whose hint was lost starts within 2 s."""
 SILENT_S = 90.0
 DECLINED_S = 0.1
 MAX_QUEUED_LINES = 20_000

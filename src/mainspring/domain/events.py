@@ -67,9 +67,6 @@ ALERTS: dict[str, str] = {
 
 TEST = "channel.test"
 
-SUBSCRIBED: dict[str, str] = {
-    name: means
-    for name, means in (LIFECYCLE | ALERTS).items()
-    if name not in ("execution.created", "execution.due", "execution.queued", "execution.started", "execution.skipped")
-}
-"""Events that channels can subscribe to. The transaction of the change writes them to the outbox."""
+SUBSCRIBED: dict[str, str] = {name: means for name, means in (LIFECYCLE | ALERTS).items() if name != "execution.due"}
+"""Events that channels can subscribe to. The transaction of the change writes them to the outbox. `execution.queued`
+has the due time, so `execution.due` is not among them."""

@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Sequence
 from itertools import islice
 from uuid import UUID
+
+import structlog
 
 from mainspring.clock import Clock
 from mainspring.ports import DueInstant, FireLock
 from mainspring.scheduler.schedule_wheel import ScheduleWheel, UndecidedFires, shards_in
 from mainspring.scheduler.tick import OwnedShard, TickResult, tick
+from mainspring.store import shards
 from mainspring.store.db import Database
 from mainspring.telemetry import metrics
+
+log = structlog.get_logger()
 
 CHUNK_EXECUTIONS = 2_500
 """About how many executions one transaction creates."""
 PARALLEL_CHUNKS = 2
+CONFIRM_S = 0.5
+"""A lock that names a later owner is ignored if the rows of the shards do not confirm it within this time."""
 MOST_LOCKED = 5_000
 """Instants of a transaction that get a lock of their own. For the others of a backlog, the row decides alone."""
 
@@ -48,8 +56,9 @@ async def tick_in_chunks(
             mask = sum(1 << shard for shard in chunk)
             theirs = [one for one in due if one.shard_mask & mask]
             if fire_lock is not None and (refused := await fire_lock.refused(_instants(theirs, chunk, owned))):
-                on_tick(TickResult(lost=refused, refused=True))
-                chunk = [shard for shard in chunk if shard not in refused]
+                lost = await _confirmed(database, refused, owner, owned)
+                on_tick(TickResult(lost=lost, refused=True))
+                chunk = [shard for shard in chunk if shard not in lost]
                 if not chunk:
                     continue
             result = await tick(database, wheel, owner=owner, owned=owned, wanted=chunk, due=theirs, until_ms=now_ms)
@@ -64,6 +73,22 @@ async def tick_in_chunks(
     except BaseExceptionGroup as errors:
         raise errors.exceptions[0] from None
     metrics.TICK_SECONDS.observe(clock.monotonic() - started)
+
+
+async def _confirmed(database: Database, refused: set[int], owner: UUID, owned: dict[int, OwnedShard]) -> set[int]:
+    """Return the shards of which the lock names a later owner, and the rows do not deny it in time.
+
+    Any client of the engine can plant a lock. It costs this read, and must not keep an owner from firing.
+    """
+    epochs = {shard: owned[shard].epoch for shard in refused if shard in owned}
+    lost = set[int]()
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(CONFIRM_S), database.connection() as connection:
+            lost = epochs.keys() - await shards.still_owned(connection, owner=owner, epochs=epochs)
+    if false := epochs.keys() - lost:
+        metrics.FALSE_FIRE_LOCKS.inc(len(false))
+        log.warning("fire_lock.ignored", shards=sorted(false))
+    return lost
 
 
 def _instants(due: Sequence[UndecidedFires], chunk: Sequence[int], owned: dict[int, OwnedShard]) -> list[DueInstant]:

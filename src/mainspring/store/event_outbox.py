@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
+
+import asyncpg
 
 from mainspring import ports
 from mainspring.store.db import Connection
 from mainspring.store.hints import hint
 from mainspring.store.queries import q
 from mainspring.wire.event_stream import StreamEvent
+
+EventTypes = Literal["all", "ends"]
+"""`ends`: without the events of an execution before its first attempt has ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,11 +27,22 @@ class WaitingEvent:
     event: StreamEvent
 
 
-async def want_events(connection: Connection, *, for_s: float) -> None:
+async def want_events(connection: Connection, *, for_s: float, types: EventTypes = "all") -> None:
     """Have events written for some time. Over all tenants: the server relays those of every tenant."""
-    row = await connection.fetchrow(q("want_events"), for_s)
+    row = await connection.fetchrow(q("want_events"), for_s, types == "all")
     if row is not None and row["is_new"]:
         hint(connection, ports.CHANNELS)
+
+
+async def follow_executions(connection: Connection) -> bool | None:
+    """Have events before the end of executions written if a channel or the event stream wants them; return whether.
+
+    Over all tenants: a leader duty. None: the tables are in use, and it must be called again.
+    """
+    try:
+        return bool(await connection.fetchval(q("follow_executions")))
+    except asyncpg.LockNotAvailableError:
+        return None
 
 
 async def next_events(connection: Connection, *, limit: int) -> list[WaitingEvent]:

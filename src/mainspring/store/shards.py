@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from uuid import UUID
@@ -171,6 +171,12 @@ async def lock_shards(
         LockedShard(r["shard"], millis(r["watermark"]), r["changes"], r["blackouts"], int(r["now"].timestamp() * 1000))
         for r in rows
     ]
+
+
+async def still_owned(connection: Connection, *, owner: UUID, epochs: Mapping[int, int]) -> set[int]:
+    """Return which of these shards the scheduler owns under these epochs. Locks nothing."""
+    rows = await connection.fetch(q("still_owned"), owner, list(epochs), list(epochs.values()))
+    return {r["shard"] for r in rows}
 
 
 async def advance_shards(connection: Connection, *, owner: UUID, shards: Sequence[int], to_ms: int) -> None:

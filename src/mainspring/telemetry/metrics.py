@@ -63,6 +63,10 @@ ENGINE_UP = Gauge("mainspring_engine_up", "Whether an optional engine is connect
 ENGINE_LAG = Gauge(
     "mainspring_engine_lag", "Records of an optional engine that are not processed yet", ["role", "engine"]
 )
+FALSE_FIRE_LOCKS = Counter(
+    "mainspring_false_fire_locks",
+    "Shards whose fire lock named a later owner that the database does not know; the lock was ignored",
+)
 QUEUE_RECORDS = Counter(
     "mainspring_queue_records",
     "Ready executions in the queue engine: published, received, claimed; refused: already claimed; dropped: no room;"

@@ -1,10 +1,20 @@
 -- Events of all tenants on their way to the event stream (`serve --events`).
 
 -- name: want_events
--- Has events written for another $1 s; returns whether none were written until now.
-INSERT INTO event_stream AS s (wanted_until) VALUES (db_now() + make_interval(secs => $1))
-ON CONFLICT (is_only) DO UPDATE SET wanted_until = greatest(s.wanted_until, excluded.wanted_until)
-RETURNING (xmax = 0) AS is_new;
+-- Has events written for another $1 s, with $2 also those before the end of an execution; returns whether that is new.
+WITH before AS (
+    SELECT wanted_until > db_now() AS ends, coalesce(all_until > db_now(), false) AS starts FROM event_stream
+)
+INSERT INTO event_stream AS s (wanted_until, all_until)
+VALUES (db_now() + make_interval(secs => $1), CASE WHEN $2 THEN db_now() + make_interval(secs => $1) END)
+ON CONFLICT (is_only) DO UPDATE SET wanted_until = greatest(s.wanted_until, excluded.wanted_until),
+    all_until = greatest(s.all_until, excluded.all_until)
+RETURNING NOT EXISTS (SELECT FROM before WHERE ends AND (starts OR NOT $2)) AS is_new;
+
+-- name: follow_executions
+-- Enables the triggers that write events before the end of an execution if they are wanted, and disables them otherwise;
+-- returns whether they are enabled.
+SELECT follow_executions();
 
 -- name: next_events
 -- The oldest $1 events. Events with the same key are in their order; one that is committed late is found later.

@@ -70,6 +70,12 @@ UPDATE shards s SET owner = given.successor, epoch = epoch + 1,
 FROM given WHERE s.shard = given.shard AND s.owner = $1
 RETURNING s.shard, s.owner;
 
+-- name: still_owned
+-- Which of the shards $2 the scheduler $1 owns under the epochs $3. Locks nothing.
+SELECT s.shard FROM shards s
+JOIN unnest($2::smallint[], $3::bigint[]) AS mine (shard, epoch) ON mine.shard = s.shard AND mine.epoch = s.epoch
+WHERE s.owner = $1;
+
 -- name: leave_schedulers
 -- The last statement of a scheduler; also deletes peers that died long ago.
 DELETE FROM schedulers WHERE scheduler_id = $1 OR lease_expires_at < db_now() - interval '1 hour';

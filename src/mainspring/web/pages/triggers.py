@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 import msgspec
 from starlette.responses import RedirectResponse, Response
 
 from mainspring import wire
+from mainspring.codec import decode, encode
 from mainspring.domain.errors import invalid
 from mainspring.domain.trigger import Source, TriggerSpec, WebhookSource
 from mainspring.domain.watch import FilesSource
@@ -23,6 +25,7 @@ TRIGGERS_SHOWN = 100
 DELIVERIES_SHOWN = 50
 SCHEMES = ("github", "stripe", "standard", "generic")
 MAX_REASON_CHARS = 1000
+BATCH = re.compile(r"-?[0-9]{1,9}", re.ASCII)
 
 
 async def triggers(request: PageRequest) -> Response:
@@ -39,7 +42,10 @@ async def create(request: PageRequest) -> Response:
     """POST /triggers: the response is the only page that ever shows the secret."""
     refuse_nul(request.form)
     name, job = (request.form.get(field, "").strip() for field in ("name", "job"))
-    spec = TriggerSpec(source=_source(request.form), job=job)
+    if request.form.get("kind") == "topic":
+        spec = decode(encode({"name": name, "job": job, "source": _topic(request.form)}), wire.NewTrigger).spec
+    else:
+        spec = TriggerSpec(source=_source(request.form), job=job)
     context, caller = request.context, request.caller
     made = await definitions.create(context.database, context.vault, name, spec, tenant=caller.tenant, by=caller.name)
     return await _page(request, made)
@@ -126,6 +132,13 @@ def _source(form: Mapping[str, str]) -> Source:
     if scheme not in SCHEMES:
         raise invalid("/source/scheme", "unknown signature scheme", hint=", ".join(SCHEMES))
     return msgspec.convert({"kind": "webhook", "scheme": scheme}, WebhookSource)
+
+
+def _topic(form: Mapping[str, str]) -> dict[str, str | int]:
+    """The source that the form of a topic describes, as the API gets it."""
+    fields = {name: form.get(name, "").strip() for name in ("cluster", "topic", "within", "start")}
+    batch = form.get("batch", "").strip()
+    return {"kind": "topic", **fields, "batch": int(batch) if BATCH.fullmatch(batch) else batch}
 
 
 def _back(request: PageRequest) -> Response:
