@@ -5,7 +5,7 @@ BIN := .venv/bin
 PYTEST_ARGS ?=
 ARGS ?=
 .DEFAULT_GOAL := help
-.PHONY: help dev test test-engines test-random fuzz check lint types layers words format bench faults soak simulate model teeth test-browser screenshots requirements docs clients lock assets install install-dev install-system helm kubernetes clean
+.PHONY: help dev test test-engines test-random fuzz check lint types layers words format bench faults soak simulate model teeth test-browser screenshots requirements docs clients lock assets install install-dev install-system helm kubernetes vault clean
 
 help: ## list the verbs
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1	\2/p' Makefile | expand -t 22
@@ -115,6 +115,9 @@ helm: ## build Helm, for the test that compares its rendering of the chart (minu
 
 kubernetes: ## build a Kubernetes API server and kwok, for the tests of pods (a quarter of an hour; needs Go)
 	@sh tools/engines.sh kubernetes
+
+vault: ## build HashiCorp Vault, for the tests that read secrets from it (half an hour on two cores; needs Go)
+	@sh tools/engines.sh vault
 
 clean: ## remove everything that was installed, built or cached (keeps .mainspring)
 	rm -rf .venv .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist

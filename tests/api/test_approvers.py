@@ -13,12 +13,13 @@ from mainspring import wire
 from mainspring.client import AsyncClient
 from mainspring.domain.errors import Conflict, Forbidden, Invalid
 from tests.conftest import Cluster
+from tests.support.api_tokens import Issue
 
 pytestmark = pytest.mark.anyio
 
 
 class Users:
-    """Users by name, each with clients for as many tokens as asked for."""
+    """Users by name, each with clients for as many tokens as asked for, which an administrator issues."""
 
     def __init__(self, cluster: Cluster, admin: AsyncClient, stack: AsyncExitStack) -> None:
         self.cluster, self.admin, self.stack = cluster, admin, stack
@@ -33,9 +34,10 @@ class Users:
 
 
 @pytest.fixture
-async def user(cluster: Cluster, client: AsyncClient) -> AsyncIterator[Users]:
+async def user(cluster: Cluster, issue: Issue) -> AsyncIterator[Users]:
     async with AsyncExitStack() as stack:
-        yield Users(cluster, client, stack)
+        registrar = await stack.enter_async_context(AsyncClient(cluster.url, await issue("admin")))
+        yield Users(cluster, registrar, stack)
 
 
 async def begun(author: AsyncClient, starter: AsyncClient, **approval: Any) -> UUID:

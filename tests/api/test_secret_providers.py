@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -12,16 +13,26 @@ from mainspring.client import AsyncClient
 from mainspring.domain.errors import Invalid
 from mainspring.embedded.server import EmbeddedServer
 from tests.conftest import clone, started
-from tests.support.secret_servers import KvServer
+from tests.support.secret_servers import KvServer, VaultServer
 
 pytestmark = pytest.mark.anyio
 
 VALUE = "hunter2-correct-horse"
 
 
-async def test_a_task_gets_a_value_that_a_provider_keeps(postgres: EmbeddedServer, tmp_path: Path) -> None:
-    kv = KvServer(tmp_path / "kv", data={"apps/etl": {"password": VALUE}, "apps/other": {"password": VALUE}})
-    await kv.start()
+@pytest.fixture(params=[KvServer, VaultServer])
+async def kv(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[KvServer | VaultServer]:
+    server: KvServer | VaultServer = request.param(tmp_path / "kv")
+    await server.start()
+    for path in ("apps/etl", "apps/other"):
+        await server.put(path, {"password": VALUE})
+    yield server
+    server.kill()
+
+
+async def test_a_task_gets_a_value_that_a_provider_keeps(
+    postgres: EmbeddedServer, tmp_path: Path, kv: KvServer | VaultServer
+) -> None:
     token, file = tmp_path / "token", tmp_path / "providers.toml"
     token.write_text("root-token")
     file.write_text(
@@ -44,7 +55,8 @@ async def test_a_task_gets_a_value_that_a_provider_keeps(postgres: EmbeddedServe
         async with AsyncClient(cluster.url, second) as neighbour:
             with pytest.raises(Invalid, match="does not allow this path to the tenant 'second'"):
                 await neighbour.put_secret("db", _spec("apps/etl#password"))
-        assert kv.requests == [], "what is refused is not even asked for"
+        if isinstance(kv, KvServer):
+            assert kv.requests == [], "what is refused is not even asked for"
         script = 'echo "length ${#P} value $P"'
         task = {"kind": "shell", "argv": [script], "shell": True, "env": {"P": "secret://db"}}
         await client.create_job({"name": "etl", "task": task, "retries": {"max": 0}})

@@ -64,6 +64,23 @@ async def test_a_subject_keeps_its_id_with_another_token_and_role(federated: Clu
     assert len(seen) == 1
 
 
+async def test_a_token_that_a_subject_has_issued_does_not_approve_for_it(federated: Cluster, issuer: Provider) -> None:
+    gate = f"gate-{uuid4()}"
+    minted = [await issuer.mint(sub=sub, groups=["admins"]) for sub in ("ines", "otto")]
+    async with federated.client() as author, client_of(federated, minted[0]) as ines:
+        await author.apply_workflow({"name": gate, "steps": {"sign": {"approval": {}}}})
+        name = f"ben-{uuid4().hex[:8]}"
+        await ines.create_user(wire.NewUser(name=name, role="operator"))
+        issued = await ines.issue_token(wire.NewToken(name="laptop", user=name))
+        run_id = (await ines.start_run(gate)).run_id
+        async with client_of(federated, issued.token) as ben:
+            with pytest.raises(Forbidden) as refused:
+                await ben.decide(run_id, "sign", approved=True)
+        assert refused.value.code == "self_approval"
+        async with client_of(federated, minted[1]) as otto:
+            assert (await otto.decide(run_id, "sign", approved=True)).state == "succeeded"
+
+
 async def test_groups_of_a_claim_decide_about_gates(database_url: str, issuer: Provider) -> None:
     configured = issuer_of(issuer, **{"groups-claim": "realm.groups"})
     gate = {"sign": {"approval": {"groups": ["/release"]}}}

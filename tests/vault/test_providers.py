@@ -21,7 +21,7 @@ from mainspring.vault.providers.configuration import read_providers
 from mainspring.vault.providers.guard import path_problem
 from mainspring.vault.providers.sigv4 import Credentials, signed_headers
 from tests.support.certificates import make_certificate
-from tests.support.secret_servers import MOTO, KvServer, MotoServer
+from tests.support.secret_servers import MOTO, KvServer, MotoServer, VaultServer
 
 VALUE = "hunter2-correct-horse"
 
@@ -148,26 +148,36 @@ async def test_values_are_cached_and_time_is_bounded() -> None:
     assert slow.reads == before + 2
 
 
-@pytest.fixture
-async def kv(tmp_path: Path) -> AsyncIterator[KvServer]:
-    data = {"apps/etl": {"password": VALUE, "user": "etl"}, "apps/one": {"only": VALUE}, "apps/gone": "deleted"}
-    server = KvServer(tmp_path / "kv", data=data, namespace="team")
+@pytest.fixture(params=["documented", "vault"])
+async def kv(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[KvServer | VaultServer]:
+    """A server with the documented protocol, and the real one if it is built. Only the former has a namespace."""
+    folder = tmp_path / "kv"
+    folder.mkdir()
+    server = KvServer(folder, namespace="team") if request.param == "documented" else VaultServer(folder)
     await server.start()
-    yield server
-    server.kill()
+    try:
+        await server.put("apps/etl", {"password": VALUE, "user": "etl"})
+        await server.put("apps/one", {"only": VALUE})
+        await server.put("apps/gone", {"only": VALUE})
+        await server.remove("apps/gone")
+        yield server
+    finally:
+        server.kill()
 
 
-async def test_a_kv_engine_is_read_as_its_documentation_states(tmp_path: Path, kv: KvServer) -> None:
+async def test_a_kv_engine_is_read(tmp_path: Path, kv: KvServer | VaultServer) -> None:
     token = tmp_path / "token"
     token.write_text("root-token\n")
+    namespace = "namespace = 'team'\n" if isinstance(kv, KvServer) else ""
     text = (
-        f"[kv]\nkind = 'vault'\nurl = '{kv.url}'\ntoken_file = '{token}'\nnamespace = 'team'\ncache_s = 0\n"
+        f"[kv]\nkind = 'vault'\nurl = '{kv.url}'\ntoken_file = '{token}'\n{namespace}cache_s = 0\n"
         "timeout_s = 2\nallow = { default = ['apps/*'] }"
     )
     source = providers(tmp_path, text)["kv"]
     assert await source.read("default", "apps/etl#password") == VALUE
     assert await source.read("default", "apps/one") == VALUE
-    assert kv.requests == ["/v1/secret/data/apps/etl", "/v1/secret/data/apps/one"]
+    if isinstance(kv, KvServer):
+        assert kv.requests == ["/v1/secret/data/apps/etl", "/v1/secret/data/apps/one"]
     for path, reason in (
         ("apps/etl", "has 2 fields; name one: PATH#FIELD"),
         ("apps/etl#nothing", "no field nothing"),
@@ -175,19 +185,41 @@ async def test_a_kv_engine_is_read_as_its_documentation_states(tmp_path: Path, k
         ("apps/gone", "there is nothing at apps/gone"),
     ):
         assert reason in await failure(source.read("default", path))
+    await kv.put("apps/one", {"only": VALUE[::-1]})
+    assert await source.read("default", "apps/one") == VALUE[::-1], "the current version"
+    await kv.put("apps/one", {"only": VALUE})
     token.write_text("expired")
     assert "no permission" in await failure(source.read("default", "apps/one"))
     token.write_text("root-token")
     assert await source.read("default", "apps/one") == VALUE, "the token is read again"
-    kv.set(sealed=True)
-    assert "sealed or down" in await failure(source.read("default", "apps/one"))
-    kv.set(sealed=False, hangs=True)
+    kv.freeze()
     assert "did not answer within 2 s" in await failure(source.read("default", "apps/one"))
+    kv.thaw()
+    await kv.seal()
+    assert "sealed or down" in await failure(source.read("default", "apps/one"))
     kv.kill()
     assert "the provider 'kv' failed: cannot connect" in await failure(source.read("default", "apps/one"))
     token.unlink()
     assert "cannot read the token file" in await failure(source.read("default", "apps/one"))
     await source.close()
+
+
+async def test_a_policy_of_the_server_restricts_the_token_of_the_provider(tmp_path: Path) -> None:
+    """The policy that the documentation states is enough, and nothing beyond it is readable."""
+    kv = VaultServer(tmp_path / "kv")
+    await kv.start()
+    try:
+        for path in ("apps/etl", "other/etl"):
+            await kv.put(path, {"password": VALUE})
+        token = tmp_path / "token"
+        token.write_text(await kv.token('path "secret/data/apps/*" { capabilities = ["read"] }'))
+        text = f"[kv]\nkind = 'vault'\nurl = '{kv.url}'\ntoken_file = '{token}'\nallow = {{ default = ['*'] }}"
+        source = providers(tmp_path, text)["kv"]
+        assert await source.read("default", "apps/etl#password") == VALUE
+        assert "no permission" in await failure(source.read("default", "other/etl#password"))
+        await source.close()
+    finally:
+        kv.kill()
 
 
 async def test_a_kv_engine_behind_tls_needs_its_authority(tmp_path: Path) -> None:

@@ -405,6 +405,8 @@ class Authenticator:
             user=token.user,
             groups=token.groups,
             delegated_by=token.delegated_by,
+            issuers=token.issuers,
+            issued_by=token.issued_by,
         )
         return Caller(
             token.tenant,

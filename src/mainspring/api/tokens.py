@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 from uuid import UUID
 
@@ -26,6 +27,7 @@ TOKENS = "/api/v1/tokens"
 SCOPE = "tokens"
 LONGEST_S = 10 * 366 * 86_400
 LONGEST_OVERLAP_S = 30 * 86_400
+MAX_ISSUERS = 32
 
 
 @table.route("POST", TOKENS, scope=SCOPE, body=wire.NewToken, response=wire.IssuedToken, status=201, creates=True)
@@ -77,7 +79,10 @@ async def rotate(call: Call) -> wire.IssuedToken:
             old.grants,
             created_by=call.caller.name,
             delegated_by=old.delegated_by or (None if old.principal_id is not None else old.token_id),
+            issuers=old.issuers,
+            issued_by=old.issued_by,
         )
+        new = _with_issuers(new, call.caller)
         token, token_id = await issue(connection, new, tenant=call.tenant, action="token.rotate")
         until = await tokens.replace_token(
             connection, tenant=call.tenant, token_id=old.token_id, by=token_id, overlap_s=overlap_s
@@ -129,10 +134,24 @@ async def issue_for(context: Context, caller: Caller, body: wire.NewToken, *, te
             created_by=caller.name,
             delegated_by=None if caller.may("admin") else caller.name.person_id,
         )
+        new = _with_issuers(new, caller)
         token, token_id = await issue(connection, new, tenant=tenant)
     return wire.IssuedToken(
         token=token, token_id=token_id, name=body.name, scopes=sorted(scopes), expires_at=new.expires_at
     )
+
+
+def _with_issuers(new: NewToken, caller: Caller) -> NewToken:
+    """Record who knows the new token besides its user: the caller, unless it is the user, and who issued its token."""
+    by = caller.name
+    own = new.delegated_by or new.principal_id
+    nearest = set() if own == by.person_id else {by.person_id}
+    issuers = {*new.issuers, *by.issuers, *nearest} - {own}
+    if len(issuers) > MAX_ISSUERS:
+        message = f"the token was issued through {len(issuers)} others; {MAX_ISSUERS} are the most"
+        raise _not_own(message)
+    issued_by = str(by) if nearest else by.issued_by
+    return replace(new, issuers=issuers, issued_by=issued_by or new.issued_by)
 
 
 def _refuse_impersonation(caller: Caller, body: wire.NewToken, user_id: UUID | None) -> None:

@@ -23,6 +23,8 @@ class Principal(str):
     __slots__ = (
         "grants",
         "groups",
+        "issued_by",
+        "issuers",
         "name",
         "person_id",
         "principal_id",
@@ -45,6 +47,8 @@ class Principal(str):
     user: str | None
     groups: frozenset[str]
     person_id: UUID
+    issuers: frozenset[UUID]
+    issued_by: str | None
 
     def __new__(
         cls,
@@ -59,6 +63,8 @@ class Principal(str):
         user: str | None = None,
         groups: Collection[str] = (),
         delegated_by: UUID | None = None,
+        issuers: Collection[UUID] = (),
+        issued_by: str | None = None,
     ) -> Principal:
         """A principal with what limits its changes.
 
@@ -67,6 +73,8 @@ class Principal(str):
         run; None: any. `queue_is_limited`: whether its tenant has a quota of executions that have not started.
         `role`, `user` and `groups`: who may decide approvals is named by them. `delegated_by`: the user or token that
         issued the token with the scope `tokens`; approvals and quotas count the two as one person, `person_id`.
+        `issuers`: other users and tokens that issued the token, or a token in the chain to it, and so know it;
+        `issued_by`: the name of the nearest.
         """
         made = super().__new__(cls, named(name, token_id))
         made.name = name
@@ -80,7 +88,13 @@ class Principal(str):
         made.groups = frozenset(groups)
         made.person_id = delegated_by or quota_id or token_id
         made.quota_id = made.person_id
+        made.issuers = frozenset(issuers)
+        made.issued_by = issued_by
         return made
+
+    def may_be(self, person_id: UUID, issuers: Collection[UUID]) -> bool:
+        """Whether this and another principal may be one person: they are, or one of them issued the other's token."""
+        return person_id == self.person_id or person_id in self.issuers or self.person_id in issuers
 
 
 def named(name: str, token_id: UUID | None) -> str:

@@ -45,7 +45,6 @@ async def create(
                 timeout_s=timeout_s,
                 reason=new.reason,
                 by=by,
-                person_id=by.person_id,
                 most=MAX_OPEN,
             )
             if row is None:
@@ -63,8 +62,10 @@ async def decide(
     """Approve or refuse a request. Refusing an approved one revokes it for later changes of the job."""
     async with database.transaction() as connection:
         row = await _locked(connection, ref, tenant=tenant)
-        if approved and row.person_id == by.person_id:
+        if approved and not may_approve(row, by):
             message = "you have requested it: another user has to approve it"
+            if row.person_id != by.person_id:
+                message = f"{row.requested_by} has requested it, and one of you issued the token of the other"
             raise Forbidden(message, code="self_approval", problems=(Problem("", message, "ask another operator"),))
         if row.state != "requested" and (approved or row.state != "approved"):
             raise Conflict(f"the request is {row.state} already", code="decided")
@@ -81,6 +82,11 @@ async def withdraw(database: Database, ref: str, *, tenant: int, by: Principal) 
         if row.state != "requested":
             raise Conflict(f"the request is {row.state} already", code="decided")
         return await _end(connection, row, "withdrawn", "", tenant=tenant, by=by)
+
+
+def may_approve(row: DurationRequestRow, by: Principal) -> bool:
+    """Whether another user has requested it, and neither of the two issued the token of the other."""
+    return not by.may_be(row.person_id, row.issuers)
 
 
 def shown(row: DurationRequestRow) -> wire.DurationRequest:

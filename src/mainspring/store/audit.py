@@ -106,13 +106,20 @@ async def insert_audit(
         reason or None,
         [e.subject for e in entries],
         [e.name for e in entries],
-        json_array(e.details for e in entries),
+        json_array(_details(e, by) for e in entries),
         by.token_id if isinstance(by, Principal) else None,
         by.principal_id if isinstance(by, Principal) else None,
         None if origin is None else origin.request_id,
         None if origin is None else origin.source,
     )
     hint(connection, ports.AUDIT)
+
+
+def _details(entry: AuditSubject, by: str) -> Any:
+    """The details of an entry, with who issued the token of the actor, and so may have acted with it."""
+    if not isinstance(by, Principal) or by.issued_by is None or not isinstance(entry.details, dict | None):
+        return entry.details
+    return {**(entry.details or {}), "issued_by": by.issued_by}
 
 
 async def latest_submission(connection: Connection, *, tenant: int, by: str) -> tuple[datetime, UUID] | None:

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any, Literal
 from uuid import UUID
 
+from mainspring.domain.principal import Principal
 from mainspring.store.db import Connection
 from mainspring.store.queries import q
 
@@ -27,6 +28,7 @@ class DurationRequestRow:
     decided_at: datetime | None
     decided_by: str | None
     note: str | None
+    issuers: list[UUID]  # of the token that requested it
 
 
 async def insert_duration_request(
@@ -38,13 +40,13 @@ async def insert_duration_request(
     queue: str,
     timeout_s: float,
     reason: str,
-    by: str,
-    person_id: UUID,
+    by: Principal,
     most: int,
 ) -> DurationRequestRow | None:
     """Add a request; None if the tenant has `most` open ones. Raises `Taken` if the job has one for this queue."""
     row = await connection.fetchrow(
-        q("insert_duration_request"), request_id, tenant, job, queue, timeout_s, reason, by, most, person_id
+        q("insert_duration_request"),
+        *(request_id, tenant, job, queue, timeout_s, reason, by, most, by.person_id, sorted(by.issuers)),
     )
     return None if row is None else _row(row)
 

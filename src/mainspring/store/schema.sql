@@ -127,7 +127,9 @@ CREATE TABLE tokens (
     created_by   text,
     last_used_at timestamptz,                      -- to the minute
     replaced_by  uuid,                             -- the token that it was rotated to
-    delegated_by uuid                              -- the user or token that issued it with the scope `tokens`
+    delegated_by uuid,                             -- the user or token that issued it with the scope `tokens`
+    issuers      uuid[] NOT NULL DEFAULT '{}',     -- other users and tokens that issued it, or a token in the chain to it
+    issued_by    text                              -- the name of the nearest of them
 );
 CREATE INDEX tokens_tenant ON tokens (tenant_id, created_at) WHERE revoked_at IS NULL;
 CREATE INDEX tokens_principal ON tokens (principal_id) WHERE principal_id IS NOT NULL;
@@ -517,6 +519,7 @@ CREATE TABLE duration_requests (
     decided_at    timestamptz,
     decided_by    text,
     note          text,
+    issuers       uuid[] NOT NULL DEFAULT '{}',    -- of its token, see tokens: they cannot approve it either
     CONSTRAINT duration_requests_decided CHECK ((state = 'requested') = (decided_at IS NULL))
 );
 CREATE UNIQUE INDEX duration_requests_open ON duration_requests (tenant_id, job, queue) WHERE state = 'requested';
@@ -957,6 +960,7 @@ CREATE TABLE step_approvals (
     approved_by  text NOT NULL,
     note         text NOT NULL,
     approved_at  timestamptz NOT NULL DEFAULT db_now(),
+    issuers      uuid[] NOT NULL DEFAULT '{}',      -- of the token, see tokens
     PRIMARY KEY (run_id, step, approver_id)
 );
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -35,6 +35,8 @@ class Token:
     is_identity: bool = False  # stands for the JWTs and sessions of a user that an issuer knows; it has no secret
     groups: tuple[str, ...] = ()  # of its user
     delegated_by: UUID | None = None
+    issuers: tuple[UUID, ...] = ()
+    issued_by: str | None = None
 
     @property
     def actor_id(self) -> UUID:
@@ -55,6 +57,8 @@ class NewToken:
     grants: WorkerGrants | None = None
     created_by: str | None = None
     delegated_by: UUID | None = None
+    issuers: Collection[UUID] = ()
+    issued_by: str | None = None
 
 
 async def insert_token(connection: Connection, new: NewToken, *, tenant: int, token_id: UUID, digest: bytes) -> None:
@@ -75,6 +79,8 @@ async def insert_token(connection: Connection, new: NewToken, *, tenant: int, to
         new.role,
         new.created_by,
         new.delegated_by,
+        sorted(new.issuers),
+        new.issued_by,
     )
 
 
@@ -89,10 +95,12 @@ async def use_token(connection: Connection, *, token_id: UUID) -> None:
     await connection.execute(q("use_token"), token_id)
 
 
-async def persons_of_tokens(connection: Connection, *, tenant: int, short_ids: Sequence[str]) -> list[UUID]:
-    """The persons behind tokens whose ids begin with these digits: who delegated one, its user, or itself."""
+async def persons_of_tokens(
+    connection: Connection, *, tenant: int, short_ids: Sequence[str]
+) -> list[tuple[UUID, list[UUID]]]:
+    """The persons behind tokens whose ids begin with these digits, as `TokenLine.person_id`; with their issuers."""
     rows = await connection.fetch(q("persons_of_tokens"), tenant, list(short_ids))
-    return [r["person_id"] for r in rows]
+    return [(r["person_id"], r["issuers"]) for r in rows]
 
 
 def token_of(row: Any) -> Token:
@@ -114,6 +122,8 @@ def token_of(row: Any) -> Token:
         is_identity=_is_identity(row),
         groups=tuple(row["groups"] or ()),
         delegated_by=row["delegated_by"],
+        issuers=tuple(row["issuers"]),
+        issued_by=row["issued_by"],
     )
 
 
@@ -193,6 +203,8 @@ class TokenLine:
     schedule_quota: int | None = None
     is_identity: bool = False  # stands for the JWTs and sessions of a user that an issuer knows; it has no secret
     delegated_by: UUID | None = None
+    issuers: tuple[UUID, ...] = ()
+    issued_by: str | None = None
 
     @property
     def person_id(self) -> UUID:
@@ -238,6 +250,8 @@ def _line(row: Any) -> TokenLine:
         schedule_quota=row["schedule_quota"],
         is_identity=_is_identity(row),
         delegated_by=row["delegated_by"],
+        issuers=tuple(row["issuers"]),
+        issued_by=row["issued_by"],
     )
 
 

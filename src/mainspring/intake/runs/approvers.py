@@ -59,6 +59,7 @@ async def refuse_self_approval(connection: Connection, step: PlanStep, run_id: U
     """Refuse to open a gate to who wants to pass it, in any way: approving, skipping or completing the step.
 
     Another token of the same user, or one that a user has issued without being an administrator, is no other person.
+    A token that an administrator has issued may be in the hands of two: its user and its issuer. Each counts.
     """
     approval = step.spec.approval
     if approval is None or approval.self_approval:
@@ -67,28 +68,37 @@ async def refuse_self_approval(connection: Connection, step: PlanStep, run_id: U
     before_ids = by.name if isinstance(by, Principal) else by  # as runs and versions had it before ids were recorded
     refused = by in behind or before_ids in behind
     if not refused and isinstance(by, Principal):
-        short_ids = [found[1] for text in behind if (found := _SHORT_ID.search(text)) is not None]
-        refused = by.person_id.hex[:SHORT_ID] in short_ids or by.person_id in await tokens.persons_of_tokens(
-            connection, tenant=tenant, short_ids=short_ids
-        )
+        short_ids = {found[1] for text in behind if (found := _SHORT_ID.search(text)) is not None}
+        persons = await tokens.persons_of_tokens(connection, tenant=tenant, short_ids=sorted(short_ids))
+        if any(person.hex[:SHORT_ID] in short_ids for person in (by.person_id, *by.issuers)):
+            persons.append((by.person_id, []))
+        refused = any(by.may_be(person, issuers) for person, issuers in persons)
     if refused:
-        message = (
-            f"the step {step.name!r} needs the approval of another token: {by} started the run or wrote the workflow"
-        )
-        hint = "approve it with the token of another user; to allow this, set self_approval: true in the approval"
-        raise Forbidden(message, code="self_approval", problems=(Problem("/step", message, hint),))
+        raise _self_approval(step, by)
+
+
+def _self_approval(step: PlanStep, by: str) -> Forbidden:
+    message = f"the step {step.name!r} needs the approval of another token: {by} started the run or wrote the workflow"
+    if isinstance(by, Principal) and by.issued_by is not None:
+        message += f", or who issued one token with the other ({by} was issued by {by.issued_by})"
+    hint = "approve it with the token of another user; to allow this, set self_approval: true in the approval"
+    return Forbidden(message, code="self_approval", problems=(Problem("/step", message, hint),))
 
 
 async def add_approval(
     connection: Connection, step: PlanStep, ref: StepRef, *, tenant: int, by: str, note: str
 ) -> list[str]:
-    """Add an approval to those that a step has; return all of them. Each user or token counts once."""
+    """Add an approval to those that a step has; return all of them.
+
+    Each user or token counts once, and so do a token and who issued it.
+    """
     if not isinstance(by, Principal):
         return [by]
-    if not await step_approvals.insert_approval(
-        connection, tenant=tenant, ref=ref, approver_id=by.person_id, by=by, note=note
-    ):
-        message = f"{by} has approved the step {step.name!r} already; it needs the approval of others"
+    if not await step_approvals.insert_approval(connection, tenant=tenant, ref=ref, by=by, note=note):
+        message = (
+            f"{by} has approved the step {step.name!r} already, or who issued its token has, or a token that it issued;"
+            " it needs the approval of others"
+        )
         raise Conflict(message, code="already_approved")
     return await step_approvals.list_approvals(connection, tenant=tenant, ref=ref)
 

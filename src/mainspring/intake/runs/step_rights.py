@@ -68,8 +68,6 @@ async def _rights(
     except Forbidden:
         return StepRights(False, True, False, "requires another approver")
     if approval.count > 1 and isinstance(by, Principal):
-        given = await step_approvals.has_approved(
-            connection, tenant=tenant, ref=StepRef(run_id, step.number), approver_id=by.person_id
-        )
-        return StepRights(not given, True, False, "you have approved it" if given else "")
+        given = await step_approvals.has_approved(connection, tenant=tenant, ref=StepRef(run_id, step.number), by=by)
+        return StepRights(not given, True, False, "you, or who issued your token, have approved it" if given else "")
     return StepRights(override=approval.count == 1)

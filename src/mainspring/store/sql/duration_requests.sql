@@ -1,10 +1,10 @@
 -- part: request_columns
-request_id, job, queue, timeout_s, reason, state, requested_at, requested_by, person_id, decided_at, decided_by, note
+request_id, job, queue, timeout_s, reason, state, requested_at, requested_by, person_id, decided_at, decided_by, note, issuers
 
 -- name: insert_duration_request
 -- Adds a request, unless the tenant has $8 open ones.
-INSERT INTO duration_requests (request_id, tenant_id, job, queue, timeout_s, reason, requested_by, person_id)
-SELECT $1, $2, $3, $4, $5, $6, $7, $9
+INSERT INTO duration_requests (request_id, tenant_id, job, queue, timeout_s, reason, requested_by, person_id, issuers)
+SELECT $1, $2, $3, $4, $5, $6, $7, $9, $10
 WHERE (SELECT count(*) FROM duration_requests WHERE tenant_id = $2 AND state = 'requested') < $8::int
 RETURNING <<request_columns>>;
 

@@ -3,7 +3,7 @@ t.revoked_at IS NULL AND (t.expires_at IS NULL OR t.expires_at > db_now())
 
 -- part: token_columns
 t.token_id, t.tenant_id, t.name, t.scopes, t.schedule_quota, t.queues, t.labels, t.kinds, t.role, t.principal_id,
-       t.delegated_by,
+       t.delegated_by, t.issuers, t.issued_by,
        (SELECT n.name FROM tenants n WHERE n.tenant_id = t.tenant_id) AS tenant,
        (SELECT n.suspended_at IS NOT NULL FROM tenants n WHERE n.tenant_id = t.tenant_id) AS suspended,
        (SELECT n.max_queued IS NOT NULL FROM tenants n WHERE n.tenant_id = t.tenant_id) AS queue_is_limited,
@@ -20,8 +20,8 @@ t.token_id, t.tenant_id, t.name, t.scopes, t.schedule_quota, t.queues, t.labels,
 -- name: insert_token
 -- Adds a token; only its digest is kept.
 INSERT INTO tokens (token_id, tenant_id, name, digest, scopes, expires_at, schedule_quota, queues, labels, kinds,
-                    principal_id, role, created_by, delegated_by)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14);
+                    principal_id, role, created_by, delegated_by, issuers, issued_by)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16);
 
 -- name: token_by_digest
 -- Finds the valid token behind a credential.
@@ -50,8 +50,9 @@ UPDATE tokens SET revoked_at = db_now() WHERE principal_id = $1 AND tenant_id = 
 RETURNING token_id;
 
 -- name: persons_of_tokens
--- The persons behind tokens, which are given by the first digits of their ids: who delegated a token, its user, or itself.
-SELECT DISTINCT coalesce(delegated_by, principal_id, token_id) AS person_id FROM tokens
+-- The persons behind tokens, which are given by the first digits of their ids: who delegated a token, its user, or itself;
+-- and who issued them.
+SELECT DISTINCT coalesce(delegated_by, principal_id, token_id) AS person_id, issuers FROM tokens
 WHERE tenant_id = $1 AND left(token_id::text, 8) = ANY ($2::text[]);
 
 -- name: tokens_of_role

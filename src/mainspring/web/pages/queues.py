@@ -80,7 +80,9 @@ async def _undecided(request: PageRequest) -> list[tuple[wire.DurationRequest, b
             connection, tenant=caller.tenant, limit=MAX_REQUESTS, state="requested", before=None
         )
     may_decide = caller.may_exceed and not caller.is_restricted
-    return [(duration_requests.shown(row), may_decide and row.person_id != caller.name.person_id) for row in rows]
+    return [
+        (duration_requests.shown(row), may_decide and duration_requests.may_approve(row, caller.name)) for row in rows
+    ]
 
 
 async def _pause(request: PageRequest, name: str) -> wire.AuditEntry | None:

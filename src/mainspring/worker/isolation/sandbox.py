@@ -163,7 +163,7 @@ class Confinement:
         if self._sandbox.isolation != "bwrap":
             return False
         real = os.path.realpath(path)
-        return is_below(real, (*MASKED, _data_folder())) and not is_below(real, (str(self._folder),))
+        return is_below(real, (*_masked(self._folder), _data_folder())) and not is_below(real, (str(self._folder),))
 
     @property
     def needs_checks(self) -> bool:
@@ -232,21 +232,33 @@ def _bwrap_options(
     options += ["--cap-drop", "ALL"]
     options += [] if network else ["--unshare-net"]
     options += ["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]
-    for masked in MASKED:
-        options += ["--size", str(tmp_bytes), "--tmpfs", masked]
+    masked = _masked(folder)
+    for place in masked:
+        options += ["--size", str(tmp_bytes), "--tmpfs", place]
     if network:  # many systems resolve host names with files in here
         options += ["--ro-bind-try", "/run/systemd/resolve", "/run/systemd/resolve"]
     for path in sorted({os.path.realpath(path) for path in keep}):
-        if path not in MASKED and is_below(path, MASKED):
+        if path not in masked and is_below(path, masked):
             options += ["--ro-bind-try", path, path]
     if folder is not None:
         options += ["--bind", str(folder), str(folder)]
     if os.path.isdir(_data_folder()):
         options += ["--tmpfs", _data_folder()]
     for path in hidden:
-        if os.path.exists(path) and not is_below(path, MASKED):
+        if os.path.exists(path) and not is_below(path, masked):
             options += ["--ro-bind", os.devnull, path]
     return options
+
+
+def _masked(folder: Path | None) -> tuple[str, ...]:
+    """The folders in whose place an attempt sees empty ones.
+
+    Attempts of other jobs, and of other workers of the same user, have theirs beside `folder`, below `TMPDIR`.
+    """
+    if folder is None or is_below(pool := os.path.realpath(folder.parent), MASKED):
+        return MASKED
+    temporary = os.path.dirname(pool)
+    return (*MASKED, pool if temporary in ("/", os.getcwd()) else temporary)
 
 
 def _data_folder() -> str:
