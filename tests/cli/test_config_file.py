@@ -103,10 +103,12 @@ def test_check_reports_what_is_wrong_with_values_and_the_database(
     result = invoke("config", "check", "serve", "--database-url", "postgresql://a@127.0.0.1:1/x")
     assert result.exit_code == 6
     assert "database: cannot connect" in result.stderr
-    file.write_text("[worker]\ntoken-file = '/nonexistent'\nlabels = ['x']\nallow-net = ['300.0.0.0/8']")
+    file.write_text(
+        "[worker]\ntoken-file = '/nonexistent'\nlabels = ['x']\nallow-net = ['300.0.0.0/8']\nkube-context = 'x'"
+    )
     result = invoke("config", "check")
     assert result.exit_code == 6
-    for part in ("/nonexistent", "'x' is not KEY=VALUE", "300.0.0.0/8", "3 problems"):
+    for part in ("/nonexistent", "'x' is not KEY=VALUE", "300.0.0.0/8", "need --kube-namespace", "4 problems"):
         assert part in result.stderr
     monkeypatch.setenv("MAINSPRING_PROT", "1")
     assert "MAINSPRING_PROT is not a known setting" in invoke("config", "check").stderr

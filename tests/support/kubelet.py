@@ -181,10 +181,11 @@ class Kubelet:
         )  # fmt: skip
         status = {"phase": "Running", "containerStatuses": [_container_status({"running": {"startedAt": _now()}})]}
         await self._patch(name, {**status, "startTime": _now()})
+        ending = asyncio.create_task(_end_with_first(mine.process))
         assert mine.process.stdout is not None
         async for line in mine.process.stdout:
             mine.add(line)
-        code = await mine.process.wait()
+        code = await ending
         mine.end()
         if not mine.forced:
             await self._patch(name, self._ended(mine, code))
@@ -263,6 +264,14 @@ class Kubelet:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
+
+
+async def _end_with_first(process: asyncio.subprocess.Process) -> int:
+    """Wait for the first process of a container; all others end with it."""
+    code = await process.wait()
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    return code
 
 
 def _kill(pod: RunningPod, number: int) -> None:

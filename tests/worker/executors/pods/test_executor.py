@@ -80,6 +80,10 @@ async def executing(
     try:
         yield executor
     finally:
+        for task in _begun:
+            task.cancel()
+        await asyncio.gather(*_begun, return_exceptions=True)
+        _begun.clear()
         await executor.stop()
 
 
@@ -106,6 +110,16 @@ async def see(executor: PodExecutor, task: PluginTask, **more: Any) -> tuple[Don
     done = await executor.execute(work)
     work.finish_output()
     return done, work
+
+
+_begun: set[asyncio.Task[Done]] = set()
+
+
+def begin(executor: PodExecutor, work: Work) -> asyncio.Task[Done]:
+    """Start an attempt that ends with its executor at the latest."""
+    task = asyncio.create_task(executor.execute(work))
+    _begun.add(task)
+    return task
 
 
 async def until_written(work: Work, text: str) -> None:
@@ -168,7 +182,7 @@ async def test_a_secret_reaches_the_program_and_not_the_pod(
     )
     work = first_attempt(task)
     work.secrets = {"db": SECRET}
-    running = asyncio.create_task(executor.execute(work))
+    running = begin(executor, work)
     await until_written(work, "-")
     secret = await kubernetes.request("GET", f"{SECRETS}/{pod_name(work)}")
     pod = await kubernetes.request("GET", f"{PODS}/{pod_name(work)}")
@@ -198,7 +212,7 @@ async def test_a_cancelled_pod_gets_its_grace_and_is_gone(
     executor: PodExecutor, kubelet: Kubelet, kubernetes: KubernetesServer
 ) -> None:
     work = first_attempt(script("trap 'echo bye; exit 7' TERM; echo up; while :; do sleep 0.02; done"))
-    running = asyncio.create_task(executor.execute(work))
+    running = begin(executor, work)
     await until_written(work, "up")
     work.request_stop("cancelled")
     done = await running
@@ -215,12 +229,29 @@ async def test_a_timeout_ends_a_program_that_ignores_sigterm(executor: PodExecut
     assert not any(map(kubelet.running, kubelet.pods))
 
 
+async def test_a_lost_session_does_not_wait_for_the_grace_of_its_pods(
+    executor: PodExecutor, kubernetes: KubernetesServer, kubelet: Kubelet, tmp_path: Path
+) -> None:
+    """The worker registers again at once. The pod has its time, and the next attempt waits for it."""
+    go = tmp_path / "go"
+    work = first_attempt(
+        script(f"trap 'while [ ! -e {go} ]; do sleep 0.02; done; exit 0' TERM; echo up; sleep 600 & wait")
+    )
+    running = begin(executor, work)
+    await until_written(work, "up")
+    work.request_stop("lost")
+    assert (await running).outcome == "lost"
+    assert await kubernetes.find(f"{PODS}/{pod_name(work)}") is not None
+    go.touch()
+    await until_gone(kubernetes, f"{PODS}/{pod_name(work)}")
+
+
 async def test_a_pod_that_waits_for_a_node_is_cancelled_at_once(
     executor: PodExecutor, kubelet: Kubelet, kubernetes: KubernetesServer
 ) -> None:
     kubelet.holds = True
     work = first_attempt(script("true"))
-    running = asyncio.create_task(executor.execute(work))
+    running = begin(executor, work)
 
     async def created() -> bool:
         return await kubernetes.find(f"{PODS}/{pod_name(work)}") is not None
@@ -258,7 +289,7 @@ async def test_what_the_cluster_does_to_a_pod_is_the_outcome(
 ) -> None:
     work = first_attempt(script("echo up; exec sleep 600"))
     work.definition = msgspec.structs.replace(work.definition, resources={"memory": 64 << 20, "cpu": 100})
-    running = asyncio.create_task(executor.execute(work))
+    running = begin(executor, work)
     await until_written(work, "up")
     status = dict(status)
     if "containerStatuses" not in status and "container" not in status:
@@ -272,7 +303,7 @@ async def test_a_pod_that_someone_deletes_fails_with_that_reason(
     executor: PodExecutor, kubelet: Kubelet, kubernetes: KubernetesServer
 ) -> None:
     work = first_attempt(script("echo up; exec sleep 600"))
-    running = asyncio.create_task(executor.execute(work))
+    running = begin(executor, work)
     await until_written(work, "up")
     await kubernetes.request("DELETE", f"{PODS}/{pod_name(work)}")
     done = await running
@@ -343,7 +374,7 @@ async def test_a_pod_outlives_the_restart_of_the_api_server(
 ) -> None:
     go = tmp_path / "go"
     work = first_attempt(script(f"echo up; while [ ! -e {go} ]; do sleep 0.02; done; echo done; exit 4"))
-    running = asyncio.create_task(executor.execute(work))
+    running = begin(executor, work)
     await until_written(work, "up")
     kubernetes.kill_apiserver()
     await kubernetes.start_apiserver()
@@ -360,7 +391,7 @@ async def test_a_second_attempt_waits_until_the_first_pod_is_gone(
     log = tmp_path / "log"
     body = f"trap 'sleep 0.5; echo first ends >> {log}; exit 0' TERM; echo up; while :; do sleep 0.02; done"
     first = first_attempt(script(body))
-    orphaned = asyncio.create_task(executor.execute(first))
+    orphaned = begin(executor, first)
     await until_written(first, "up")
     second = first_attempt(script(f"echo second begins >> {log}"), number=2)
     second.assignment = msgspec.structs.replace(second.assignment, execution_id=first.assignment.execution_id)
@@ -391,7 +422,7 @@ async def test_pods_of_a_worker_that_died_are_removed_by_the_next(
     await kubernetes.request("PATCH", lease, {"spec": {"leaseDurationSeconds": 1}})
     async with executing(kubernetes, tmp_path, monkeypatch, lease_s=2) as living:
         work = first_attempt(script("echo up; exec sleep 600"))
-        running = asyncio.create_task(living.execute(work))
+        running = begin(living, work)
         await until_written(work, "up")
         await until_gone(kubernetes, f"{PODS}/{pod['metadata']['name']}")
         await until_gone(kubernetes, lease)

@@ -196,10 +196,12 @@ def _connect(settings: ClusterSettings) -> tuple[httpx2.AsyncClient, tuple[type[
         # One connection for each log that is followed, besides those of requests.
         limits = httpx2.Limits(max_connections=MAX_CONNECTIONS, max_keepalive_connections=20)
         client = httpx2.AsyncClient(**options, limits=limits)
-    except (ConfigError, OSError, KeyError, ValueError, TypeError) as error:
+    except Exception as error:  # readers of YAML, files and certificates: each has errors of its own
         where = "--kube-namespace" if settings.context is None else f"--kube-context {settings.context}"
         hint = "the worker needs a kubeconfig (KUBECONFIG or ~/.kube/config) or the service account of its pod"
-        raise Invalid(f"{where}: cannot read the access to the cluster: {_cause(error)}; {hint}") from None
+        # Errors of the YAML reader quote the file, which may contain a token.
+        cause = _cause(error) if isinstance(error, ConfigError | OSError) else f"invalid ({type(error).__name__})"
+        raise Invalid(f"{where}: cannot read the access to the cluster: {cause}; {hint}") from None
     return client, (httpx2.HTTPError, httpx2.StreamError, ConfigError, OSError)
 
 

@@ -69,10 +69,11 @@ class PodExecutor:
         self._ownership = ownership
         self._watch = PodWatch(cluster, ownership.owner)
         self._watch.start()
-        self._loops.forever("retry", self._retry_removals)
+        self._loops.forever("retry", self._retry_later)
 
     async def stop(self) -> None:
         await self._loops.stop()
+        await self._retry_removals()
         if self._watch is not None:
             await self._watch.stop()
         if self._ownership is not None:
@@ -99,7 +100,7 @@ class PodExecutor:
             if running.done():
                 return running.result()
             outcome: Outcome = work.stop_outcome or "timed_out"
-            return work.stopped(outcome, await self._end(planned, running, self._cluster))
+            return work.stopped(outcome, await self._end(planned, work, running, self._cluster))
         finally:
             stopped.cancel()
             running.cancel()
@@ -205,14 +206,15 @@ class PodExecutor:
                 return Done("failed", error=f"a pod of an earlier attempt is still there; its node is {node}")
             await asyncio.sleep(RETRY_S)
 
-    async def _end(self, planned: Plan, running: asyncio.Task[Done], cluster: Cluster) -> int | None:
+    async def _end(self, planned: Plan, work: Work, running: asyncio.Task[Done], cluster: Cluster) -> int | None:
         """Delete the pod: SIGTERM, and SIGKILL after its grace period. Return the exit code, if it is known."""
         grace_s = math.ceil(planned.settings.grace_s)
         try:
             await cluster.delete("pods", planned.name, grace_s=grace_s)
         except (ClusterUnavailable, ClusterRefused) as error:
             log.warning("pod.delete_failed", pod=planned.name, error=str(error))
-        await asyncio.wait({running}, timeout=grace_s + CLOSE_S)
+        if work.stop_outcome != "lost":  # the session is over: the next attempt waits for the pod, not this one
+            await asyncio.wait({running}, timeout=grace_s + CLOSE_S)
         return running.result().exit_code if running.done() and not running.cancelled() else None
 
     async def _remove(self, name: str) -> bool:
@@ -226,8 +228,11 @@ class PodExecutor:
             log.warning("pod.remove_failed", pod=name, error=str(error), retry_s=REMOVE_RETRY_S)
             return False
 
-    async def _retry_removals(self) -> None:
+    async def _retry_later(self) -> None:
         await asyncio.sleep(REMOVE_RETRY_S)
+        await self._retry_removals()
+
+    async def _retry_removals(self) -> None:
         for name, left in list(self._to_remove.items()):
             if await self._remove(name) or left <= 1:
                 self._to_remove.pop(name, None)
