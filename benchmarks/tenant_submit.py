@@ -1,9 +1,9 @@
 """Cost of tenants on the path of a submission: role, quota, limits, secret, key and row-level security, all together.
 
 The same function is submitted, at a fixed rate, by an administrator on a server that uses the role of the engine, and
-by a user of a tenant on a server with row-level security. The two take turns in blocks, so that the ratios hold on a busy
-machine. Counted is the CPU time of all processes, the client included, and the time from the request to the end of the
-function.
+by a user of a tenant on a server with row-level security. The two take turns in blocks, so that the ratios hold on a
+busy machine. Counted is the CPU time of all processes, the client included, and the time from the request to the end of
+the function.
 
 make bench ARGS=tenant_submit
 python benchmarks/tenant_submit.py --quick       # some seconds: for checking, publishes nothing
