@@ -15,6 +15,7 @@ class LossyProxy:
 
     def __init__(self, port: int) -> None:
         self._port = port
+        self._own_port = 0
         self._server: asyncio.Server | None = None
         self.lose: list[re.Pattern[bytes]] = []
         self.lost = 0
@@ -22,11 +23,12 @@ class LossyProxy:
 
     @property
     def url(self) -> str:
-        assert self._server is not None
-        return f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+        return f"http://127.0.0.1:{self._own_port}"
 
     async def start(self) -> None:
-        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
+        """Accept connections; after `stop` again, on the same port."""
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1", self._own_port)
+        self._own_port = self._server.sockets[0].getsockname()[1]
 
     async def stop(self) -> None:
         assert self._server is not None

@@ -19,10 +19,11 @@ from mainspring import wire
 from mainspring.domain.errors import Invalid
 from mainspring.domain.plugin import PluginTask
 from mainspring.worker.executors import Done, Work
+from mainspring.worker.executors.pods import cluster as access_to
 from mainspring.worker.executors.pods.cluster import ClusterSettings
 from mainspring.worker.executors.pods.executor import PodExecutor
 from mainspring.worker.executors.pods.manifest import OWNER
-from mainspring.worker.executors.pods.ownership import PREFIX
+from mainspring.worker.executors.pods.ownership import PREFIX, Ownership
 from tests.conftest import Cluster
 from tests.support.attempts import attempt, host, written
 from tests.support.kubelet import Kubelet
@@ -384,6 +385,24 @@ async def test_a_pod_outlives_the_restart_of_the_api_server(
     assert written(work) == "done\n"
 
 
+async def test_a_pod_that_vanished_while_the_cluster_was_unreachable_is_missed(
+    kubernetes: KubernetesServer, kubelet: Kubelet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    proxy = LossyProxy(kubernetes.port)
+    await proxy.start()
+    async with executing(kubernetes, tmp_path, monkeypatch, url=proxy.url) as executor:
+        work = first_attempt(script("echo up; exec sleep 600"))
+        running = begin(executor, work)
+        await until_written(work, "up")
+        await proxy.stop()
+        await kubernetes.request("DELETE", f"{PODS}/{pod_name(work)}", {"gracePeriodSeconds": 0})
+        await until_gone(kubernetes, f"{PODS}/{pod_name(work)}")
+        await proxy.start()
+        done = await running
+        assert done.error == "the pod was deleted by another client of the cluster (node test-node)"
+    await proxy.stop()
+
+
 async def test_a_second_attempt_waits_until_the_first_pod_is_gone(
     executor: PodExecutor, kubernetes: KubernetesServer, kubelet: Kubelet, tmp_path: Path
 ) -> None:
@@ -429,6 +448,25 @@ async def test_pods_of_a_worker_that_died_are_removed_by_the_next(
         assert not running.done(), "a worker that lives keeps its pods"
         work.request_stop("cancelled")
         await running
+
+
+async def test_a_worker_leaves_the_pods_of_living_workers_alone(
+    executor: PodExecutor, kubernetes: KubernetesServer, kubelet: Kubelet
+) -> None:
+    work = first_attempt(script("echo up; exec sleep 600"))
+    running = begin(executor, work)
+    await until_written(work, "up")
+    access = access_to.Cluster(ClusterSettings(NAMESPACE))
+    other = Ownership(access, "other")
+    await other.start()
+    for _ in range(3):
+        await other.sweep()
+    await other.stop(release=True)
+    await access.close()
+    pod = await kubernetes.request("GET", f"{PODS}/{pod_name(work)}")
+    assert "deletionTimestamp" not in pod["metadata"] and not running.done()
+    work.request_stop("cancelled")
+    await running
 
 
 async def test_an_owner_without_a_lease_is_gone_and_others_are_left_alone(
