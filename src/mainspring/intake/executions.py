@@ -90,7 +90,11 @@ class Submission:
 
 
 class Submitter:
-    """Inserts executions. Concurrent submissions, of all tenants, are written in one statement."""
+    """Inserts executions. Concurrent submissions, of all tenants, are written in one statement.
+
+    That statement has the database role of the engine, and so has the check of the quota. Everything else is read and
+    written as the tenant.
+    """
 
     def __init__(
         self, database: Database, definitions: Definitions | None = None, handoff: ports.DirectHandoff | None = None
@@ -117,7 +121,7 @@ class Submitter:
         for _ in range(MOST_READS):
             row, job = None, self._jobs.get(tenant, ref) if request.reason is None else None
             if job is None:
-                row = await refs.job_row(self._database, ref, tenant=tenant)
+                row = await refs.job_row(self._database.of(tenant), ref, tenant=tenant)
                 if row.deleted_at is not None:
                     raise NotFound(f"there is no job {row.job_id}")
                 job = KnownJob.of(row)
@@ -133,7 +137,7 @@ class Submitter:
             raise NotFound(f"there is no job {ref}")
         execution_id, inserted = found
         if inserted is None:
-            return await execution_views.get(self._database, execution_id, tenant=tenant)
+            return await execution_views.get(self._database.of(tenant), execution_id, tenant=tenant)
         return executions.submitted(inserted, job=job.name, metadata=job.metadata)
 
     async def submit(self, submission: Submission) -> UUID:
@@ -156,7 +160,7 @@ class Submitter:
 
     async def _insert_one(self, submission: Submission, key: str | None) -> Accepted | None:
         if submission.audit is not None:
-            async with self._database.transaction() as connection:
+            async with self._database.of(submission.tenant).transaction() as connection:
                 return await _insert(connection, submission, key)
         if key is not None:
             submission = replace(submission, key=key)
@@ -165,13 +169,13 @@ class Submitter:
             return row["execution_id"], row
         if key is None:
             return None
-        async with self._database.hot() as connection:
+        async with self._database.of(submission.tenant).hot() as connection:
             return await _first_of_key(connection, submission, key)
 
     async def submit_batch(self, batch: wire.Batch, *, tenant: int, by: str) -> wire.BatchAnswer:
         """Submit many; each item gets its own status, in order."""
         wanted = {item.job for item in batch.items}
-        async with self._database.connection() as connection:
+        async with self._database.of(tenant).connection() as connection:
             ids = [UUID(ref) for ref in wanted if is_id(ref)]
             found = await jobs.find_jobs(connection, tenant=tenant, names=list(wanted), job_ids=ids)
             if is_restricted(by):  # one job that is not granted refuses the batch
@@ -198,7 +202,7 @@ class Submitter:
         with_params = {found[item.job][0] for item in batch.items if item.params and item.job in found}
         if not with_params:
             return True
-        async with self._database.connection() as connection:
+        async with self._database.of(tenant).connection() as connection:
             return not await jobs.keyed_specs(connection, tenant=tenant, job_ids=sorted(with_params))
 
     async def _write_plain(
@@ -220,7 +224,7 @@ class Submitter:
             )
             for job_id, of_job in by_job.items()
         ]
-        async with self._database.hot() as connection:
+        async with self._database.of(tenant).hot() as connection:
             ids = await executions.submit_many(connection, new, tenant=tenant, by=by)
         return {
             place: wire.Submitted(201, execution_id)
@@ -246,7 +250,7 @@ class Submitter:
             return wire.Submitted(201, row["execution_id"])
         if submission.key is not None:
             try:
-                async with self._database.connection() as connection:
+                async with self._database.of(submission.tenant).connection() as connection:
                     known = await _first_of_key(connection, submission, submission.key)
             except Conflict as error:
                 return wire.Submitted(status=409, error=error.message)
