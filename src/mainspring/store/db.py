@@ -122,7 +122,7 @@ class Database:
         self._archive: ports.Archive | None = None
         self._tenants: Database | None = None
         if tenant_dsn is not None:
-            self._tenants = Database(tenant_dsn, size=size, hot_size=1, connection_class=TenantConnection)
+            self._tenants = Database(tenant_dsn, size=size, hot_size=2, connection_class=TenantConnection)
 
     @property
     def bus(self) -> ports.Bus | None:
