@@ -8,9 +8,11 @@ import os
 import subprocess
 import sys
 import tarfile
+import tomllib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import asyncpg
 import pytest
@@ -45,12 +47,25 @@ asyncio.run(main(sys.argv[1]))
 
 def source_of(commit: str, folder: Path) -> Path:
     """The source folder of an earlier version."""
-    archive = subprocess.run(["git", "archive", commit, "src"], cwd=ROOT, capture_output=True, check=False)
+    archive = subprocess.run(
+        ["git", "archive", commit, "src", "pyproject.toml"], cwd=ROOT, capture_output=True, check=False
+    )
     if archive.returncode:
         pytest.skip(f"this checkout does not have the commit {commit}")
     with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as files:
         files.extractall(folder, filter="data")
+    _write_metadata(folder / "src", tomllib.loads((folder / "pyproject.toml").read_text())["project"])
     return folder / "src"
+
+
+def _write_metadata(source: Path, project: dict[str, Any]) -> None:
+    """What an installation has beside the code. Its entry points hide those of the version that is installed here."""
+    folder = source / f"{project['name']}-{project['version']}.dist-info"
+    folder.mkdir()
+    (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n")
+    groups = project["entry-points"].items()
+    lines = [line for group, points in groups for line in (f"[{group}]", *(f"{n} = {to}" for n, to in points.items()))]
+    (folder / "entry_points.txt").write_text("\n".join(lines) + "\n")
 
 
 @asynccontextmanager
