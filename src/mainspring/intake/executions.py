@@ -25,7 +25,7 @@ from mainspring.domain.workflow.run import ExecutionEnd
 from mainspring.intake.granted import check_granted, check_place, is_restricted
 from mainspring.intake.known_jobs import KnownJob, KnownJobs
 from mainspring.intake.slots import Slots
-from mainspring.intake.tenant_quotas import reserved_queue
+from mainspring.intake.tenant_quotas import limits_queue, reserved_queue
 from mainspring.intake.validate.params import JobsWithParams
 from mainspring.runs.advance import advance
 from mainspring.runs.plans import PlanCache
@@ -92,8 +92,7 @@ class Submission:
 class Submitter:
     """Inserts executions. Concurrent submissions, of all tenants, are written in one statement.
 
-    That statement has the database role of the engine, and so has the check of the quota. Everything else is read and
-    written as the tenant.
+    That statement has the database role of the engine. Everything else is read and written as the tenant.
     """
 
     def __init__(
@@ -106,6 +105,7 @@ class Submitter:
         self._jobs = KnownJobs()
         self._with_params = JobsWithParams(self._definitions)
         self._batcher: Batcher[Submission, Any] = Batcher(self._write, max_items=1000)
+        self._limited: Batcher[Submission, Any] = Batcher(self._write_limited, max_items=1000)
         self._large = asyncio.Semaphore(CONCURRENT_LARGE_BATCHES)
 
     def joined(self, database: JoinedDatabase) -> Submitter:
@@ -155,8 +155,32 @@ class Submitter:
         return found[0]
 
     async def _accept(self, submission: Submission, key: str | None) -> Accepted | None:
-        async with reserved_queue(self._database, 1, tenant=submission.tenant, by=submission.by):
+        is_single = submission.audit is None and not isinstance(self._database, JoinedDatabase)
+        if is_single and limits_queue(submission.by) and (found := await self._insert_limited(submission, key)):
+            return found
+        async with reserved_queue(self._database.of(submission.tenant), 1, tenant=submission.tenant, by=submission.by):
             return await self._insert_one(submission, key)
+
+    async def _insert_limited(self, submission: Submission, key: str | None) -> Accepted | None:
+        """Check the quota of the tenant and insert in one statement. None: no room, or no such job or version."""
+        row = await self._limited.submit(submission if key is None else replace(submission, key=key))
+        if row is not None or key is None:
+            return None if row is None else (row["execution_id"], row)
+        async with self._database.of(submission.tenant).hot() as connection:
+            return await _first_of_key(connection, submission, key)
+
+    async def _write_limited(self, batch: list[Submission]) -> list[Any]:
+        """Insert a batch, one statement for each tenant: all of its submissions, or none."""
+        places: dict[int, list[int]] = {}
+        for place, submission in enumerate(batch):
+            places.setdefault(submission.tenant, []).append(place)
+        rows: list[Any] = [None] * len(batch)
+        for tenant, of_tenant in places.items():
+            for place, row in zip(
+                of_tenant, await self._write([batch[place] for place in of_tenant], limited=tenant), strict=True
+            ):
+                rows[place] = row
+        return rows
 
     async def _insert_one(self, submission: Submission, key: str | None) -> Accepted | None:
         if submission.audit is not None:
@@ -183,7 +207,7 @@ class Submitter:
                     check_granted(by, (await refs.known_job(connection, str(job_id), tenant=tenant)).spec)
         wrong = await self._wrong_params(batch, found)
         places = [place for place, item in enumerate(batch.items) if item.job in found and place not in wrong]
-        async with self._large, reserved_queue(self._database, len(places), tenant=tenant, by=by):
+        async with self._large, reserved_queue(self._database.of(tenant), len(places), tenant=tenant, by=by):
             if await self._is_plain(batch, found, tenant):
                 made = await self._write_plain(batch, places, found, tenant=tenant, by=by)
             else:
@@ -272,10 +296,10 @@ class Submitter:
                     wrong[place] = clipped(str(error), MAX_ITEM_ERROR_CHARS)
         return wrong
 
-    async def _write(self, batch: list[Submission]) -> list[Any]:
+    async def _write(self, batch: list[Submission], *, limited: int | None = None) -> list[Any]:
         """Insert a batch in one statement and start as much of it as workers have free slots for.
 
-        Return the rows in order; None: the job is deleted, or has another version.
+        Return the rows in order; None: the job is deleted, or has another version; or the tenant `limited` has no room.
         """
         keyed = await self._keyed_lines(batch)
         lines = [
@@ -285,7 +309,7 @@ class Submitter:
         with Slots(self._handoff, [s.tenant for s in batch], lines) as slots:
             new = _columns(batch, new_id_suffixes(len(batch)), keyed, slots.sessions, lines)
             async with self._database.hot() as connection:
-                rows = await executions.submit(connection, new)
+                rows = await executions.submit(connection, new, limited=limited)
                 # Before the connection goes back to its pool, which takes three turns of the event loop.
                 await slots.assign(rows, connection)
         self._remember_lines(rows, keyed)

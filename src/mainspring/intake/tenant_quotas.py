@@ -60,10 +60,15 @@ async def check_schedules(
             raise invalid("/schedule", message, hint=f"use {least} or more; {RAISED_BY}", code="quota_exceeded")
 
 
+def limits_queue(by: str) -> bool:
+    """Whether the tenant of a principal has a quota of executions that have not started."""
+    return isinstance(by, Principal) and by.queue_is_limited
+
+
 @asynccontextmanager
 async def reserved_queue(database: Database, count: int, *, tenant: int, by: str) -> AsyncIterator[None]:
     """Hold room for submissions in the tenant's quota of executions that have not started, while they are written."""
-    if not isinstance(by, Principal) or not by.queue_is_limited:
+    if not limits_queue(by):
         yield
         return
     async with _one_at_a_time(database), database.transaction() as connection:

@@ -86,6 +86,14 @@ class SubmissionColumns:
     def has_sessions(self) -> bool:
         return any(self.sessions)
 
+    def keyed(self) -> dict[str, tuple[str, str]]:
+        """The idempotency keys and their digests in hexadecimal, by the suffixes of ids."""
+        return {
+            suffix: (key, digest.hex())
+            for suffix, key, digest in zip(self.suffixes, self.keys, self.digests, strict=True)
+            if key is not None and digest is not None
+        }
+
     def arguments(self) -> tuple[Sequence[Any] | None, ...]:
         # Encoding an array costs the driver about a microsecond per element, so columns of nulls are sent as one null.
         has_lines = any(self.lines)
@@ -160,18 +168,16 @@ def _ids(at_ms: Sequence[int | None], suffixes: Sequence[bytes], now_ms: int) ->
     ]
 
 
-async def submit(connection: Connection, new: SubmissionColumns) -> list[Any]:
+async def submit(connection: Connection, new: SubmissionColumns, *, limited: int | None = None) -> list[Any]:
     """Insert manual executions; return their rows in order, each in the form of a claim.
 
-    None: the job is deleted, has another tenant or version, or the idempotency key is known.
+    None: the job is deleted, has another tenant or version, or the idempotency key is known. `limited`: the tenant of
+    all of them, whose quota is checked; if it has no room, or is suspended, none is inserted.
     """
-    if any(new.keys):
-        keys = {
-            suffix: (key, digest.hex())
-            for suffix, key, digest in zip(new.suffixes, new.keys, new.digests, strict=True)
-            if key is not None and digest is not None
-        }
-        rows = await connection.fetch(q("submit_keyed"), *new.arguments(), keys)
+    if limited is not None:
+        rows = await connection.fetch(q("submit_limited"), *new.arguments(), new.keyed(), limited)
+    elif any(new.keys):
+        rows = await connection.fetch(q("submit_keyed"), *new.arguments(), new.keyed())
     else:
         rows = await connection.fetch(q("submit"), *new.arguments())
     hint_placed(connection, rows)
