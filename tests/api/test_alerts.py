@@ -138,7 +138,7 @@ async def test_a_channel_of_another_kind_or_made_again_has_no_old_secret(cluster
             },
             "/target/tls",
         ),
-        ({"name": "x", "target": {"kind": "webhook", "url": URL}, "events": ["execution.queued"]}, "/events/0"),
+        ({"name": "x", "target": {"kind": "webhook", "url": URL}, "events": ["execution.paused"]}, "/events/0"),
         ({"name": "x", "target": {"kind": "carrier-pigeon"}}, "/target/kind"),
     ],
 )

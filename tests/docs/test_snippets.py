@@ -45,7 +45,7 @@ EXECUTED = {"bash", "python"}
 DECODED = {"yaml", "json"}
 SHOWN = {"text", "http", "ini", "nginx", "sql", "svg", "toml"}
 """Output, requests and unit files: read, not executed."""
-MOST_SKIPPED = 39
+MOST_SKIPPED = 44
 DEFAULT_ADDRESS = "127.0.0.1:7171"
 SERVERS: dict[str, tuple[type[EngineServer], str]] = {
     "docs/how-to/redis.md": (RedisServer, "127.0.0.1:6379"),
