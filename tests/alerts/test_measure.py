@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 
 import pytest
@@ -81,7 +82,7 @@ async def test_a_failure_reaches_its_channel_by_itself(postgres: EmbeddedServer)
         execution = await client.trigger("breaks")
         ended = await client.wait(execution.execution_id, timeout_s=30)
         assert ended.state == "failed"
-        await server.arrived.wait()
+        await asyncio.wait_for(server.arrived.wait(), 120)
         told = json.loads(server.got[-1].body)
         assert told["type"] == "job.failed" and told["data"]["execution_id"] == str(execution.execution_id)
         names = [event.event for event in (await client.events(execution.execution_id)).items]
@@ -99,7 +100,7 @@ async def test_an_alert_fires_by_itself_and_reaches_a_pager(postgres: EmbeddedSe
             always = Rule(condition="result_lag", threshold=-1.0, severity="critical")
             await rules.put_rule(database, "always", always, tenant=1, by="test")
         async with started(url, allow_net=("127.0.0.1",)) as cluster, cluster.client() as client:
-            await server.arrived.wait()
+            await asyncio.wait_for(server.arrived.wait(), 120)
             (alert,) = (await client.alerts(state="firing")).items
     told = json.loads(server.got[0].body)
     assert (told["event_action"], told["payload"]["severity"]) == ("trigger", "critical")

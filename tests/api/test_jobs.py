@@ -176,8 +176,9 @@ async def test_next_fire_last_fire_and_last_state_move(cluster: Cluster, client:
             if execution.job == job.name and execution.state == "succeeded" and execution.fire_at not in fires:
                 fires.append(execution.fire_at)
                 found = await client.job(job.name)  # a status read: up to a second old
-                while (execution.fire_at, "succeeded") not in [(last.fire_at, last.state) for last in found.last]:
-                    found = await client.job(job.name)
+                async with asyncio.timeout(30):
+                    while (execution.fire_at, "succeeded") not in [(last.fire_at, last.state) for last in found.last]:
+                        found = await client.job(job.name)
                 assert found.next_fire_at is not None
                 assert found.next_fire_at > execution.fire_at
                 if len(fires) == 2:
